@@ -1,0 +1,159 @@
+package dedupe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Inspect reads what the authority knows about a key. Get the key by Guard.Key.
+func (g *Guard) Inspect(ctx context.Context, k Key) (Record, error) {
+	store, name := g.authority()
+	return g.inspect(ctx, name, store, k)
+}
+
+// Reopen, for tools: Dead becomes free in the log, then in Redis; Generation + 1, counts 0, fingerprint cleared. ErrNotDead otherwise, with
+// the record as it is; ErrUnavailable while Redis is configured and away, with nothing changed. A redrive does not need it: a letter sent again carries a mark.
+func (g *Guard) Reopen(ctx context.Context, k Key, a Audit) (Record, error) {
+	if err := g.storeAnswers(ctx, "reopen", k); err != nil {
+		return Record{}, err
+	}
+	store, _ := g.authority()
+	rec, err := store.Reopen(ctx, k, a)
+	if err != nil {
+		return rec, opError("reopen", k, err)
+	}
+	if g.cfg.Mode != RedisOnly && g.cfg.Store != nil {
+		if err := forgetIn(ctx, g.cfg.Store, k, a); err != nil {
+			return rec, opError("reopen in redis", k, err)
+		}
+	}
+	return rec, nil
+}
+
+// Forget removes a key: its next delivery is new and WILL take effect again. ErrBusy while it is claimed. ErrUnavailable while Redis is configured
+// and away, with nothing changed: a Done left there would be believed.
+func (g *Guard) Forget(ctx context.Context, k Key, a Audit) error {
+	if err := g.storeAnswers(ctx, "forget", k); err != nil {
+		return err
+	}
+	store, _ := g.authority()
+	if err := store.Forget(ctx, k, a); err != nil {
+		return opError("forget", k, err)
+	}
+	if g.cfg.Mode != RedisOnly && g.cfg.Store != nil {
+		if err := forgetIn(ctx, g.cfg.Store, k, a); err != nil {
+			return opError("forget in redis", k, err)
+		}
+	}
+	return nil
+}
+
+// forgetIn clears Redis after the log. A live claim there is of a delivery that asks the log anyway.
+func forgetIn(ctx context.Context, s Store, k Key, a Audit) error {
+	if err := s.Forget(ctx, k, a); err != nil && !errors.Is(err, ErrBusy) {
+		return err
+	}
+	return nil
+}
+
+// storeAnswers refuses an operation that needs both stores while Redis is away.
+func (g *Guard) storeAnswers(ctx context.Context, op string, k Key) error {
+	if g.cfg.Mode == RedisOnly || g.cfg.Store == nil {
+		return nil
+	}
+	if _, err := g.inspect(ctx, storeRedis, g.cfg.Store, k); err != nil {
+		return opError(op, k, fmt.Errorf("%w: redis does not answer, and what it knows would be believed: %w", ErrUnavailable, err))
+	}
+	return nil
+}
+
+// Restored gives the log a new incarnation, so that what Redis and rows of dead messages remember from before is not believed. It belongs to the
+// procedure of every restore of the log's database, with all processes of the scope stopped.
+func (g *Guard) Restored(ctx context.Context, a Audit) error {
+	if !g.cfg.Mode.hasLog() {
+		return fmt.Errorf("dedupe: restored: %w: redis-only has no log", ErrWrongMode)
+	}
+	inc, err := g.cfg.Log.Restored(ctx, a)
+	if err != nil {
+		return fmt.Errorf("dedupe: restored: %w", err)
+	}
+	g.known.Store(inc)
+	return nil
+}
+
+// ChangeMode turns the scope to this guard's mode. All processes of the scope are stopped: two modes in one scope do not see each other's
+// claims.
+func (g *Guard) ChangeMode(ctx context.Context, a Audit) error {
+	if !g.cfg.Mode.hasLog() {
+		return fmt.Errorf("dedupe: change mode: %w: redis-only has no scope row", ErrWrongMode)
+	}
+	if err := g.cfg.Log.ChangeMode(ctx, g.cfg.Scope, g.cfg.Mode, a); err != nil {
+		return fmt.Errorf("dedupe: change mode of scope %q: %w", g.cfg.Scope, err)
+	}
+	return nil
+}
+
+// PurgeBatch is how many rows PurgeEvery deletes in one statement.
+const PurgeBatch = 1000
+
+// Purge deletes at most limit rows of this scope that may be forgotten. Fewer than limit: nothing is left. RedisOnly: 0, Redis
+// forgets by itself. A limit below 1 is an error.
+func (g *Guard) Purge(ctx context.Context, limit int) (purged int, _ error) {
+	if limit < 1 {
+		return 0, fmt.Errorf("dedupe: purge: limit %d: at least 1", limit)
+	}
+	if !g.cfg.Mode.hasLog() {
+		return 0, nil
+	}
+	stale := max(g.cfg.Retention, time.Duration(g.stale.Load()))
+	start := time.Now()
+	n, err := g.cfg.Log.Purge(ctx, g.cfg.Scope, stale, limit)
+	g.storeCalled(ctx, storeLog, "purge", n, start, err)
+	if err != nil {
+		return n, fmt.Errorf("dedupe: purge scope %q: %w", g.cfg.Scope, err)
+	}
+	return n, nil
+}
+
+// PurgeEvery purges in batches of PurgeBatch, at once and then every d, until ctx ends, and then returns nil. Errors of the log are
+// logged, and the next round tries again. Any number of processes may do it. A d below one second is an error.
+func (g *Guard) PurgeEvery(ctx context.Context, d time.Duration) error {
+	if d < time.Second {
+		return fmt.Errorf("dedupe: purge every %v: at least 1s", d)
+	}
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		n := PurgeBatch
+		for n == PurgeBatch && ctx.Err() == nil {
+			var err error
+			if n, err = g.Purge(ctx, PurgeBatch); err != nil && ctx.Err() == nil {
+				g.cfg.Logger.WarnContext(ctx, "purge failed, tried again at the next round", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Ready asks the authority whether it answers, and nothing else: nil, ErrUnavailable, ErrOutcomeUnknown or ErrMemoryLost.
+func (g *Guard) Ready(ctx context.Context) error {
+	if err := g.enter(ctx); err != nil {
+		return err
+	}
+	var err error
+	if g.cfg.Mode.hasLog() {
+		_, err = g.cfg.Log.Incarnation(ctx)
+	} else {
+		_, err = g.cfg.Store.Inspect(ctx, []Key{{scope: g.cfg.Scope, id: "ready"}})
+	}
+	if err != nil {
+		return fmt.Errorf("dedupe: scope %q is not ready: %w", g.cfg.Scope, err)
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package dedupe
+
+import (
+	"sync"
+	"time"
+)
+
+// maxUnsettled bounds what a process remembers of deliveries that ended without an answer.
+const maxUnsettled = 100_000
+
+// unsettled remembers, for this process, what helps the next delivery of the same key. All of it may be lost: each entry spares a
+// wait, none is needed for a promise.
+type unsettled struct {
+	lease time.Duration
+
+	mu   sync.Mutex
+	keys map[Key]memory
+}
+
+type memory struct {
+	at    time.Time // monotonic
+	owner Owner     // of a claim whose answer was given up, and with which neither release nor Dead was sent
+	busy  time.Time // when Redis first said Busy in a row
+	claim *Claim    // its handler returned success, and its completion was given up
+}
+
+func (u *unsettled) get(k Key) memory {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	m, ok := u.keys[k]
+	if ok && m.claim == nil && time.Since(m.at) > 2*u.lease {
+		delete(u.keys, k)
+		return memory{}
+	}
+	if time.Since(m.at) > u.lease {
+		m.owner = "" // the phantom's lease is over
+	}
+	return m
+}
+
+// change applies f to what is known of k; a zero result is forgotten.
+func (u *unsettled) change(k Key, f func(*memory)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	m := u.keys[k]
+	f(&m)
+	if m.owner == "" && m.busy.IsZero() && m.claim == nil {
+		delete(u.keys, k)
+		return
+	}
+	if u.keys == nil {
+		u.keys = map[Key]memory{}
+	}
+	if _, ok := u.keys[k]; !ok && len(u.keys) >= maxUnsettled {
+		u.makeRoom()
+	}
+	m.at = time.Now()
+	u.keys[k] = m
+}
+
+// makeRoom drops what is over, or else anything but claims to complete. Map order is random, which is fair enough.
+func (u *unsettled) makeRoom() {
+	for k, m := range u.keys {
+		if m.claim == nil && time.Since(m.at) > u.lease {
+			delete(u.keys, k)
+		}
+	}
+	for k, m := range u.keys {
+		if len(u.keys) < maxUnsettled {
+			return
+		}
+		if m.claim == nil {
+			delete(u.keys, k)
+		}
+	}
+}
+
+// firstBusy returns since when Redis has been saying Busy, starting now if it just began.
+func (u *unsettled) firstBusy(k Key) (since time.Time) {
+	u.change(k, func(m *memory) {
+		if m.busy.IsZero() {
+			m.busy = time.Now()
+		}
+		since = m.busy
+	})
+	return since
+}
+
+func (u *unsettled) notBusy(k Key) {
+	u.mu.Lock()
+	_, ok := u.keys[k]
+	u.mu.Unlock()
+	if ok {
+		u.change(k, func(m *memory) { m.busy = time.Time{} })
+	}
+}
