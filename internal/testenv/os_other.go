@@ -19,7 +19,7 @@ var errUnsupported = errors.New("testenv: not supported on this system")
 
 type account struct{}
 
-func ownGroup(*exec.Cmd)                       {}
+func ownSession(*exec.Cmd)                     {}
 func lockFile(*os.File) error                  { return errUnsupported }
 func signalPid(int, syscall.Signal) error      { return errUnsupported }
 func unprivileged(...string) (*account, error) { return nil, errUnsupported }

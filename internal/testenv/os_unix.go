@@ -15,8 +15,8 @@ const (
 	resumeSignal = syscall.SIGCONT
 )
 
-// ownGroup keeps a signal meant for the test's process group, such as that of ctrl-C, from the child.
-func ownGroup(cmd *exec.Cmd) { attr(cmd).Setpgid = true }
+// ownSession keeps signals meant for the terminal's processes, such as that of ctrl-C, from the child.
+func ownSession(cmd *exec.Cmd) { attr(cmd).Setsid = true }
 
 func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	if cmd.SysProcAttr == nil {

@@ -57,7 +57,7 @@ func (r *reaper) start() error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), reaperEnv+"=1")
 	cmd.Dir = os.TempDir()
-	ownGroup(cmd)
+	ownSession(cmd)
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -42,9 +42,10 @@ type Server struct {
 	// Addr is host:port; it stays the same over restarts.
 	Addr string
 
-	program program
-	dir     string
-	port    int
+	program  program
+	dir      string
+	port     int
+	detached bool // it outlives this process
 
 	mu      sync.Mutex
 	process *process // nil while the server is down
@@ -95,18 +96,22 @@ func (s *Server) Start() error {
 	defer log.Close()
 	cmd := s.program.command(s.dir, s.port)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	ownGroup(cmd)
+	ownSession(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("testenv: start %s: %w", s.program.name(), err)
 	}
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	s.process = p
-	if err := theReaper.tell("signal %d %d", cmd.Process.Pid, s.program.killSignal()); err != nil {
-		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	if !s.detached {
+		if err := theReaper.tell("signal %d %d", cmd.Process.Pid, s.program.killSignal()); err != nil {
+			return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		}
 	}
 	go func() {
 		_ = cmd.Wait() // how it ended is in its log; that it ended is what is waited for
-		_ = theReaper.tell("forget %d", cmd.Process.Pid)
+		if !s.detached {
+			_ = theReaper.tell("forget %d", cmd.Process.Pid)
+		}
 		close(p.ended)
 	}()
 	if err := s.waitReady(p); err != nil {

@@ -197,4 +197,3 @@ func requireRefused(t *testing.T, addr string) {
 	}
 	require.Error(t, err)
 }
-
