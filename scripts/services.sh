@@ -51,4 +51,4 @@ elif ! command -v dpkg-query >/dev/null; then
 fi
 
 cd "$(dirname "$0")/.."
-#go run ./internal/testenv/cmd/services check
+go run ./internal/testenv/cmd/services check

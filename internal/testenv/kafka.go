@@ -52,7 +52,7 @@ type KafkaServer struct {
 func OwnKafka(t testing.TB, options KafkaOptions) *KafkaServer {
 	t.Helper()
 	p, err := newKafka(options)
-	s := &KafkaServer{Server: own(t, p, err), Listeners: map[string]string{}}
+	s := &KafkaServer{Server: own(t, "kafka", p, err), Listeners: map[string]string{}}
 	for name, port := range p.(*kafkaProgram).ports {
 		s.Listeners[name] = fmt.Sprint("127.0.0.1:", port)
 	}

@@ -22,7 +22,7 @@ func kafkaJars() (string, error) {
 	dir, err := cached("kafka-"+kafkaVersion(), func(dir string) error {
 		mvn, err := exec.LookPath("mvn")
 		if err != nil {
-			return missing("kafka: mvn, which fetches it, is not installed")
+			return missing("mvn, which fetches it, is not installed")
 		}
 		if err := os.WriteFile(filepath.Join(dir, "pom.xml"), []byte(fmt.Sprintf(pom, kafkaVersion())), 0o644); err != nil {
 			return err
@@ -32,7 +32,7 @@ func kafkaJars() (string, error) {
 		cmd := exec.CommandContext(ctx, mvn, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return missingf("kafka: mvn could not fetch it: %v: %s", err, firstLine(string(out)))
+			return missingf("mvn could not fetch it: %v: %s", err, firstLine(string(out)))
 		}
 		return nil
 	})
@@ -61,15 +61,15 @@ func findJava() (path, version string, err error) {
 		path = filepath.Join(home, "bin", "java")
 	}
 	if path, err = exec.LookPath(path); err != nil {
-		return "", "", missing("kafka: java is not installed")
+		return "", "", missing("java is not installed")
 	}
 	out, err := exec.Command(path, "-version").CombinedOutput()
 	found := javaVersion.FindStringSubmatch(string(out))
 	if err != nil || found == nil {
-		return "", "", missingf("kafka: %s does not tell its version: %s", path, firstLine(string(out)))
+		return "", "", missingf("%s does not tell its version: %s", path, firstLine(string(out)))
 	}
 	if atoi(found[2]) < 17 {
-		return "", "", missingf("kafka: java 17 or newer is needed, and %s is %s", path, found[1])
+		return "", "", missingf("java 17 or newer is needed, and %s is %s", path, found[1])
 	}
 	return path, found[1], nil
 }

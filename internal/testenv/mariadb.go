@@ -45,7 +45,7 @@ func MariaDB(t testing.TB) string {
 func OwnMariaDB(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	p, err := newMariaDB(settings...)
-	return own(t, p, err)
+	return own(t, "mariadb", p, err)
 }
 
 type mariadbProgram struct {
@@ -57,12 +57,12 @@ type mariadbProgram struct {
 func newMariaDB(settings ...string) (program, error) {
 	install, err := exec.LookPath("mariadb-install-db")
 	if err != nil {
-		return nil, missing("mariadb: mariadb-install-db is not installed")
+		return nil, missing("mariadb-install-db is not installed")
 	}
 	binary, err := exec.LookPath("mariadbd")
 	if err != nil {
 		if binary, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil { // not on every user's PATH
-			return nil, missing("mariadb: mariadbd is not installed")
+			return nil, missing("mariadbd is not installed")
 		}
 	}
 	return &mariadbProgram{binary: binary, install: install, settings: settings}, nil

@@ -66,7 +66,7 @@ func withDatabase(server, name string) (string, error) {
 func OwnPostgres(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	p, err := newPostgres(settings...)
-	return own(t, p, err)
+	return own(t, "postgres", p, err)
 }
 
 type postgresProgram struct {
@@ -82,7 +82,7 @@ func newPostgres(settings ...string) (program, error) {
 	}
 	runAs, err := unprivileged("postgres")
 	if err != nil {
-		return nil, missingf("postgres: no user to run it as: %v", err)
+		return nil, missingf("no user to run it as: %v", err)
 	}
 	return &postgresProgram{bin: bin, runAs: runAs, settings: settings}, nil
 }
@@ -94,7 +94,7 @@ func postgresBin() (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
-		return "", missing("postgres: initdb is not installed")
+		return "", missing("initdb is not installed")
 	}
 	version := func(path string) int { return atoi(strings.Split(path, "/")[4]) }
 	newest := slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })

@@ -40,7 +40,7 @@ func Redis(t testing.TB) string {
 func OwnRedis(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	p, err := newRedis(settings...)
-	return own(t, p, err)
+	return own(t, "redis", p, err)
 }
 
 // OwnRedisReplica starts a replica of master and returns when it has caught up. REPLICAOF NO ONE promotes it.
@@ -65,7 +65,7 @@ type redisProgram struct {
 func newRedis(settings ...string) (program, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, missing("redis: redis-server is not installed")
+		return nil, missing("redis-server is not installed")
 	}
 	return &redisProgram{binary: binary, settings: settings}, nil
 }

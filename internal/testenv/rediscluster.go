@@ -64,7 +64,7 @@ func launchCluster() ([]*Server, error) {
 		p, err := newRedis("cluster-enabled yes", "cluster-node-timeout 2000", "databases 1",
 			fmt.Sprint("cluster-port ", freePort())) // by default ten thousand above, among the ports of outgoing connections
 		if err != nil {
-			return nil, missing("redis-cluster: redis-server is not installed")
+			return nil, err
 		}
 		node, err := launch(p)
 		if err != nil {
@@ -131,7 +131,7 @@ func OwnRedisSentinel(t testing.TB) *Sentinels {
 	replica := OwnRedisReplica(t, master)
 	binary, err := exec.LookPath("redis-server")
 	got(t, "redis", binary, err)
-	sentinel := own(t, &sentinelProgram{redisProgram{binary: binary, args: []string{"--sentinel"}}, master.port}, nil)
+	sentinel := own(t, "redis", &sentinelProgram{redisProgram{binary: binary, args: []string{"--sentinel"}}, master.port}, nil)
 	client := redis.NewSentinelClient(quick(&redis.Options{Addr: sentinel.Addr}))
 	defer client.Close()
 	ctx, cancel := background()

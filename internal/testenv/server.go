@@ -73,7 +73,7 @@ func launch(p program) (*Server, error) {
 
 // launchIn returns the server that it could not start with the error.
 func launchIn(p program, dir string, port int) (*Server, error) {
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	addr := loopback(port)
 	s := &Server{URL: p.url(addr), Addr: addr, program: p, dir: dir, port: port}
 	if err := p.prepare(dir, port); err != nil {
 		return s, fmt.Errorf("testenv: prepare %s: %w", p.name(), err)
@@ -281,8 +281,10 @@ func freePort() int {
 	}
 }
 
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
 func taken(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := net.Listen("tcp", loopback(port))
 	if err != nil {
 		return true
 	}

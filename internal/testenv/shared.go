@@ -24,15 +24,27 @@ type service struct {
 
 var services = []*service{redisService, redisClusterService, postgresService, mariadbService, kafkaService}
 
-// Shared returns for each service that tests share its environment variable and its URL, starting it if that is necessary; or,
-// for a service that cannot be had, why. It is for commands that start the services once for many test processes.
-func Shared(yield func(name, env, url string, err error) bool) {
-	for _, s := range services {
-		url, err := s.find()
-		if !yield(s.name, s.env, url, err) {
-			return
-		}
+// Found is what is known about a shared service.
+type Found struct {
+	Name string // as in IDEMQ_TEST_REQUIRE
+	Env  string // the environment variable that tells tests its URL
+	URL  string
+	Err  error // why it cannot be had
+}
+
+// Shared finds all services that tests share, starting them where that is necessary. It is for commands that do so once for many
+// test processes.
+func Shared() []Found {
+	all := make([]Found, len(services))
+	var wait sync.WaitGroup
+	for i, s := range services {
+		wait.Go(func() {
+			url, err := s.find()
+			all[i] = Found{s.name, s.env, url, err}
+		})
 	}
+	wait.Wait()
+	return all
 }
 
 // find returns the URL of the service, which is looked for once.

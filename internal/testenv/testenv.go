@@ -66,7 +66,7 @@ func got[T any](t testing.TB, service string, v T, err error) T {
 	t.Helper()
 	var why missing
 	if errors.As(err, &why) {
-		Skip(t, service, string(why))
+		Skip(t, service, err.Error())
 	}
 	if err != nil {
 		t.Fatalf("testenv: %s: %v", service, err)
@@ -75,16 +75,8 @@ func got[T any](t testing.TB, service string, v T, err error) T {
 }
 
 // own starts a server for one test. It ends with the test; if the test failed, the test's log has the server's last words.
-func own(t testing.TB, p program, err error) *Server {
+func own(t testing.TB, service string, p program, err error) *Server {
 	t.Helper()
-	service := ""
-	if p != nil {
-		service = p.name()
-	}
-	var why missing
-	if errors.As(err, &why) {
-		service, _, _ = strings.Cut(string(why), ":")
-	}
 	got(t, service, p, err)
 	s, err := launch(p)
 	got(t, service, s, err)
@@ -95,7 +87,7 @@ func own(t testing.TB, p program, err error) *Server {
 		if err := s.Kill(); err != nil {
 			t.Error(err)
 		}
-		if err := os.RemoveAll(s.dir); err != nil && p.name() != "postgres" { // its children may write for a moment; the reaper removes it
+		if err := os.RemoveAll(s.dir); err != nil && service != "postgres" { // its children may write for a moment; the reaper removes it
 			t.Error(err)
 		}
 	})

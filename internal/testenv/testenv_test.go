@@ -66,7 +66,7 @@ func TestOwnRedisReplica_CanBePromoted(t *testing.T) {
 	replica := testenv.OwnRedisReplica(t, master)
 	require.Equal(t, "v", get(t, replica.URL, "k"))
 	require.NoError(t, master.Kill())
-	require.NoError(t, redisAt(t, replica.URL).SlaveOf(t.Context(), "no", "one").Err())
+	require.NoError(t, redisAt(t, replica.URL).ReplicaOf(t.Context(), "no", "one").Err())
 	set(t, replica.URL, "k", "w")
 }
 

@@ -1,0 +1,50 @@
+# Shell logic of more than two lines is in scripts/. Versions of tools are in internal/tools/go.mod.
+
+SERVICES := go run ./internal/testenv/cmd/services
+TOOL     := go tool -modfile=internal/tools/go.mod
+
+.PHONY: help demo test race fuzz bench lint arch tidy services local-up local-down local-kill local-start
+
+help: ## Say what there is to make (the default)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Run the inventory example with nothing installed: watch redelivered orders be applied once
+	go run ./examples/inventory demo
+
+test: ## Run all tests, against each real service that is found or can be started; say what was skipped
+	$(SERVICES) run go test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+
+race: ## Run the tests that need no service, repeatedly, in random order, with the race detector
+	go test -race -shuffle=on -short -count=2 $(TESTFLAGS) ./...
+
+fuzz: ## Run each fuzz test for FUZZTIME (10s)
+	scripts/fuzz.sh $(or $(FUZZTIME),10s)
+
+bench: ## Measure idemq against its alternatives on the same services
+	cd bench && $(MAKE) --no-print-directory run
+
+lint: ## go vet, staticcheck, gofumpt
+	scripts/lint.sh
+
+arch: ## Check who imports whom
+	go test -count=1 ./internal/arch
+
+tidy: ## Tidy go.mod in every module
+	go mod tidy
+	go -C internal/tools mod tidy
+	if [ -f bench/go.mod ]; then go -C bench mod tidy; fi
+
+services: ## Install or fetch the real services that can be had (as root on Debian), and start each once
+	scripts/services.sh
+
+local-up: ## Start Kafka, Redis, PostgreSQL and MariaDB on loopback to try the example on; writes .local/env
+	$(SERVICES) up
+
+local-down: ## Stop them and remove their data
+	$(SERVICES) down
+
+local-kill: ## Kill one of them: make local-kill SERVICE=redis
+	$(SERVICES) kill $(SERVICE)
+
+local-start: ## Bring it back: make local-start SERVICE=redis
+	$(SERVICES) start $(SERVICE)
