@@ -157,7 +157,7 @@ func postgresContainer(ctx context.Context) (string, error) {
 }
 
 func mariadbContainer(ctx context.Context) (string, error) {
-	return runContainer(ctx, &mariadbProgram{}, imageOf("IDEMQ_IMAGE_MARIADB", "mariadb:11"), 3306,
+	return runContainer(ctx, &mariadbProgram{user: "root"}, imageOf("IDEMQ_IMAGE_MARIADB", "mariadb:11"), 3306,
 		testcontainers.WithEnv(map[string]string{"MARIADB_ROOT_PASSWORD": "idemq", "MARIADB_DATABASE": "idemq"}),
 		testcontainers.WithCmd("mariadbd", "--max-connections=300"))
 }
@@ -180,7 +180,7 @@ func kafkaContainer(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return runContainer(ctx, &kafkaProgram{}, imageOf("IDEMQ_IMAGE_KAFKA", "apache/kafka:4.1.0"), port,
+	return runContainer(ctx, &kafkaProgram{}, imageOf("IDEMQ_IMAGE_KAFKA", "apache/kafka:"+kafkaVersion()), port,
 		testcontainers.WithEnv(kafkaContainerEnv(host, port)),
 		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
 			c.PortBindings = network.PortMap{mapping: {{HostIP: netip.IPv4Unspecified(), HostPort: strconv.Itoa(port)}}}

@@ -27,8 +27,7 @@ var kafkaService = &service{
 // Topics and groups have to be told apart by Name.
 func Kafka(t testing.TB) []string {
 	t.Helper()
-	brokers, err := kafkaService.find()
-	got(t, "kafka", brokers, err)
+	brokers := kafkaService.need(t)
 	return strings.Split(brokers, ",")
 }
 
@@ -51,6 +50,7 @@ type KafkaServer struct {
 // itself, waits for the session of the dead broker to end.
 func OwnKafka(t testing.TB, options KafkaOptions) *KafkaServer {
 	t.Helper()
+	notShort(t, "kafka") // before anything is fetched
 	p, err := newKafka(options)
 	s := &KafkaServer{Server: own(t, "kafka", p, err), Listeners: map[string]string{}}
 	for name, port := range p.(*kafkaProgram).ports {

@@ -21,6 +21,8 @@ type Local struct {
 	dir string
 	// Compose is a file for docker compose with the same services, used where a Docker daemon answers.
 	Compose string
+
+	attached bool // for tests: the services end with this process
 }
 
 // localServices in the order in which they are started; their ports if nobody has them.
@@ -79,7 +81,7 @@ func (l *Local) launch(p program, port int) error {
 	for taken(port) || p.name() == "kafka" && taken(port+1) {
 		port = freePort()
 	}
-	s := &Server{program: p, dir: dir, port: port, Addr: loopback(port), detached: true}
+	s := &Server{program: p, dir: dir, port: port, Addr: loopback(port), detached: !l.attached}
 	if err := l.note(p.name(), "port", port); err != nil {
 		return err
 	}
@@ -178,7 +180,7 @@ func (l *Local) Start(name string) error {
 	if err != nil {
 		return err
 	}
-	s := &Server{program: p, dir: dir, port: port, Addr: loopback(port), detached: true}
+	s := &Server{program: p, dir: dir, port: port, Addr: loopback(port), detached: !l.attached}
 	if err := s.Start(); err != nil {
 		return err
 	}

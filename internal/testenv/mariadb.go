@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -26,8 +27,7 @@ var mariadbService = &service{
 // when the test ends. The user has all rights where testenv starts the server, and needs CREATE and DROP where it is given by URL.
 func MariaDB(t testing.TB) string {
 	t.Helper()
-	server, err := mariadbService.find()
-	got(t, "mariadb", server, err)
+	server := mariadbService.need(t)
 	name := "t_" + random()
 	u, err := withDatabase(server, name)
 	got(t, "mariadb", u, err)
@@ -52,6 +52,7 @@ type mariadbProgram struct {
 	binary   string
 	install  string
 	settings []string
+	user     string // "" is our own
 }
 
 func newMariaDB(settings ...string) (program, error) {
@@ -124,7 +125,9 @@ func (p *mariadbProgram) ping(ctx context.Context, addr string, _ int) error {
 	return db.PingContext(ctx)
 }
 
-func (*mariadbProgram) url(addr string) string     { return "mysql://idemq:idemq@" + addr + "/idemq" }
+func (p *mariadbProgram) url(addr string) string {
+	return "mysql://" + cmp.Or(p.user, "idemq") + ":idemq@" + addr + "/idemq"
+}
 func (*mariadbProgram) stopSignal() syscall.Signal { return syscall.SIGTERM }
 func (*mariadbProgram) killSignal() syscall.Signal { return syscall.SIGKILL }
 

@@ -27,8 +27,7 @@ var postgresService = &service{
 // superuser where testenv starts the server, and needs CREATEDB where it is given by URL.
 func Postgres(t testing.TB) string {
 	t.Helper()
-	server, err := postgresService.find()
-	got(t, "postgres", server, err)
+	server := postgresService.need(t)
 	name := "t_" + random()
 	admin := func(statement string) error {
 		ctx, cancel := background()

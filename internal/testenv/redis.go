@@ -29,8 +29,7 @@ var redisService = &service{
 // keeps to it: no FLUSHALL, SCRIPT FLUSH or CONFIG SET (see OwnRedis).
 func Redis(t testing.TB) string {
 	t.Helper()
-	server, err := redisService.find()
-	got(t, "redis", server, err)
+	server := redisService.need(t)
 	u, err := leaseDatabase(t, server)
 	return got(t, "redis", u, err)
 }

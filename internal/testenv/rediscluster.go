@@ -27,13 +27,13 @@ var redisClusterService = &service{
 // be told apart by Name.
 func RedisCluster(t testing.TB) string {
 	t.Helper()
-	u, err := redisClusterService.find()
-	return got(t, "redis-cluster", u, err)
+	return redisClusterService.need(t)
 }
 
 // OwnRedisCluster starts three masters without replicas. The cluster answers while all of them are up.
 func OwnRedisCluster(t testing.TB) (url string, nodes []*Server) {
 	t.Helper()
+	notShort(t, "redis-cluster")
 	nodes, err := launchCluster()
 	got(t, "redis-cluster", nodes, err)
 	for _, node := range nodes {

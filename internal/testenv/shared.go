@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"testing"
 )
 
 // A service is something that tests share.
@@ -77,6 +78,16 @@ func (s *service) look() (string, error) {
 		return "", fmt.Errorf("%w; Docker: %v; set %s to use one that runs", err, noContainer, s.env)
 	}
 	return url, err
+}
+
+// need returns the URL of the service, or skips the test.
+func (s *service) need(t testing.TB) string {
+	t.Helper()
+	if os.Getenv(s.env) == "" {
+		notShort(t, s.name)
+	}
+	url, err := s.find()
+	return got(t, s.name, url, err)
 }
 
 // launchURL starts an installed program for the whole life of this process.

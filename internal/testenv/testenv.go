@@ -77,6 +77,7 @@ func got[T any](t testing.TB, service string, v T, err error) T {
 // own starts a server for one test. It ends with the test; if the test failed, the test's log has the server's last words.
 func own(t testing.TB, service string, p program, err error) *Server {
 	t.Helper()
+	notShort(t, service)
 	got(t, service, p, err)
 	s, err := launch(p)
 	got(t, service, s, err)
@@ -92,6 +93,14 @@ func own(t testing.TB, service string, p program, err error) *Server {
 		}
 	})
 	return s
+}
+
+// notShort keeps tests with servers of their own out of a run with -short, which is for what is quick.
+func notShort(t testing.TB, service string) {
+	t.Helper()
+	if testing.Short() {
+		Skip(t, service, "not started with -short")
+	}
 }
 
 // background is a context for the short conversations with a service that testenv itself has.
