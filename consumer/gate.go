@@ -1,0 +1,62 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+)
+
+// gate lets runs of a pipeline go beside each other, except those that must be alone: a message that killed its process twice runs
+// with nothing beside it, so that only it can be blamed for the third death. Whoever waits to be alone goes first. sync.RWMutex would
+// do, if waiting for it ended with a context.
+type gate struct {
+	mu      sync.Mutex
+	inside  int
+	alone   bool
+	waiting int // to be alone
+	changed chan struct{}
+}
+
+// enter waits for its turn; an error, and nothing to leave, when ctx ends or a drain begins. No claim may be held while waiting.
+func (g *gate) enter(ctx context.Context, alone bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if alone {
+		g.waiting++
+		defer func() { g.waiting--; g.wake() }()
+	}
+	for g.alone || alone && g.inside > 0 || !alone && g.waiting > 0 {
+		if g.changed == nil {
+			g.changed = make(chan struct{})
+		}
+		changed := g.changed
+		g.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		case <-drainBegun(ctx):
+		}
+		g.mu.Lock()
+		if err := stopping(ctx); err != nil {
+			return err
+		}
+	}
+	g.inside++
+	g.alone = alone
+	return nil
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	g.alone = false
+	g.wake()
+}
+
+// wake lets all that wait look again. With g.mu held.
+func (g *gate) wake() {
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}

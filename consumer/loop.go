@@ -1,0 +1,66 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Settle is Process for a loop without redelivery of its own: it waits and tries again in place until the message is settled.
+// nil means: acknowledge. Otherwise the context ended (its cause is returned), a drain began (ErrDraining), or the pipeline halted; nothing
+// may be acknowledged then.
+func (p *Pipeline) Settle(ctx context.Context, m *Message, dl DeadLetters) error {
+	for outages := 0; ; {
+		d := p.Process(ctx, m, dl)
+		switch d.Action {
+		case Ack:
+			return nil
+		case Halt:
+			return fmt.Errorf("consumer: settle %v: %w", m.Position, d.Err)
+		}
+		wait := d.After
+		if outages++; d.Why != Outage {
+			outages = 0
+		} else {
+			wait = max(wait, p.cfg.Policy.Retry.Backoff.Delay(outages))
+		}
+		if err := sleep(ctx, max(wait, time.Millisecond)); err != nil {
+			return fmt.Errorf("consumer: settle %v: %w", m.Position, errors.Join(err, d.Err))
+		}
+	}
+}
+
+// settled tells hooks and log of the end of a delivery.
+func (p *Pipeline) settled(ctx context.Context, m *Message, d Disposition, took time.Duration) {
+	level := slog.LevelDebug
+	switch {
+	case d.Action == Halt:
+		level = slog.LevelError
+	case d.Why == Outage:
+		level = slog.LevelWarn
+	case d.Why == Failed:
+		level = slog.LevelInfo
+	}
+	if log := p.cfg.Logger; log.Enabled(ctx, level) {
+		attrs := []slog.Attr{
+			slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset),
+			slog.String("outcome", d.Action.String()), slog.String("verdict", d.Verdict.String()), slog.Duration("took", took),
+		}
+		if k, err := p.cfg.Guard.Key(m.namespace, m.id); err == nil {
+			attrs = append(attrs, slog.Any("key", k))
+		}
+		if d.Action == Again {
+			attrs = append(attrs, slog.String("why", d.Why.String()), slog.Duration("after", d.After))
+		}
+		if d.Failures > 0 {
+			attrs = append(attrs, slog.Int("failures", d.Failures))
+		}
+		if d.Err != nil {
+			attrs = append(attrs, slog.String("err", errorText(d.Err)))
+		}
+		log.LogAttrs(ctx, level, "settled", attrs...)
+	}
+	hooks(ctx, p, func(h HookSettled) { h.OnSettled(ctx, m, d, took) })
+}
