@@ -102,12 +102,30 @@ func dockerAddr() (network, addr string, err error) {
 	return "", "", errors.New("no socket")
 }
 
-// runContainer starts image and returns the address at which the host reaches port, once p answers there.
+// runContainer starts image and returns the URL at which the host reaches port, once p answers there.
 func runContainer(ctx context.Context, p program, image string, port int, options ...testcontainers.ContainerCustomizer) (string, error) {
+	host, err := daemonHost(ctx)
+	if err != nil {
+		return "", err
+	}
 	exposed := strconv.Itoa(port) + "/tcp"
+	inside, err := network.ParsePort(exposed)
+	if err != nil {
+		return "", err
+	}
+	outside := network.PortBinding{} // any port of any interface, for a daemon elsewhere
+	if host == "localhost" || host == "127.0.0.1" {
+		outside.HostIP = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if p.name() == "kafka" { // a broker tells its clients where it is, so its port has to be the same on both sides
+		outside.HostPort = strconv.Itoa(port)
+	}
 	options = append([]testcontainers.ContainerCustomizer{
 		testcontainers.WithLogger(log.NewNoopLogger()),
 		testcontainers.WithExposedPorts(exposed),
+		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
+			c.PortBindings = network.PortMap{inside: {outside}}
+		}),
 	}, options...)
 	c, err := testcontainers.Run(ctx, image, options...)
 	if c != nil && c.GetContainerID() != "" {
@@ -120,7 +138,7 @@ func runContainer(ctx context.Context, p program, image string, port int, option
 	}
 	addr, err := c.PortEndpoint(ctx, exposed, "")
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("container of %s: %w", image, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -133,6 +151,16 @@ func runContainer(ctx context.Context, p program, image string, port int, option
 		return "", fmt.Errorf("container of %s: %w", image, err)
 	}
 	return p.url(addr), nil
+}
+
+// daemonHost is where the ports of containers are reached.
+func daemonHost(ctx context.Context) (string, error) {
+	provider, err := testcontainers.NewDockerProvider()
+	if err != nil {
+		return "", err
+	}
+	host, err := provider.DaemonHost(ctx)
+	return host, errors.Join(err, provider.Close())
 }
 
 // inContainer is the pid of the first process of a container.
@@ -162,27 +190,12 @@ func mariadbContainer(ctx context.Context) (string, error) {
 		testcontainers.WithCmd("mariadbd", "--max-connections=300"))
 }
 
-// kafkaContainer maps the broker's port to the same port of the host, because a broker tells its clients where it is.
 func kafkaContainer(ctx context.Context) (string, error) {
-	provider, err := testcontainers.NewDockerProvider()
+	host, err := daemonHost(ctx)
 	if err != nil {
-		return "", err
-	}
-	host, err := provider.DaemonHost(ctx)
-	if err != nil {
-		return "", errors.Join(err, provider.Close())
-	}
-	if err := provider.Close(); err != nil {
 		return "", err
 	}
 	port := freePort()
-	mapping, err := network.ParsePort(strconv.Itoa(port) + "/tcp")
-	if err != nil {
-		return "", err
-	}
 	return runContainer(ctx, &kafkaProgram{}, imageOf("IDEMQ_IMAGE_KAFKA", "apache/kafka:"+kafkaVersion()), port,
-		testcontainers.WithEnv(kafkaContainerEnv(host, port)),
-		testcontainers.WithHostConfigModifier(func(c *container.HostConfig) {
-			c.PortBindings = network.PortMap{mapping: {{HostIP: netip.IPv4Unspecified(), HostPort: strconv.Itoa(port)}}}
-		}))
+		testcontainers.WithEnv(kafkaContainerEnv(host, port)))
 }

@@ -13,6 +13,19 @@ import (
 	"time"
 )
 
+// Main runs the tests of a package, and has stopped all services when it returns. A package need not use it, since what was
+// started ends with the process in any case, a moment later.
+//
+//	func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func Main(m interface{ Run() int }) (status int) {
+	status = m.Run()
+	if err := Shutdown(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: clean up:", err)
+		status = max(status, 1)
+	}
+	return status
+}
+
 // Name returns a name that no other test uses, made of [A-Za-z0-9.-] and at most 48 bytes long: for topics, groups, scopes and
 // keys in a service that is shared.
 func Name(t testing.TB) string {

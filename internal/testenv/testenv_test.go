@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/idemq/idemq/internal/testenv"
 )
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 func TestRedis_EachTestHasADatabaseOfItsOwn(t *testing.T) {
 	one, two := testenv.Redis(t), testenv.Redis(t)
