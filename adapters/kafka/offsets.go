@@ -1,0 +1,107 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// bounds of a partition, for a reader of committed records.
+type bounds struct{ first, end int64 }
+
+// listBounds asks the leaders. Partitions without an answer are missing from the result, and err says why of one of them.
+func listBounds(ctx context.Context, client *kafkago.Client, tps []TopicPartition) (map[TopicPartition]bounds, error) {
+	out := map[TopicPartition]bounds{}
+	var wrong error
+	byTopic := map[string][]int{}
+	for _, tp := range tps {
+		byTopic[tp.Topic] = append(byTopic[tp.Topic], tp.Partition)
+	}
+	for topic, ps := range byTopic {
+		reqs := make([]kafkago.OffsetRequest, 0, 2*len(ps))
+		for _, p := range ps {
+			reqs = append(reqs, kafkago.FirstOffsetOf(p), kafkago.LastOffsetOf(p))
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		res, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: reqs}, IsolationLevel: kafkago.ReadCommitted})
+		cancel()
+		if err != nil {
+			wrong = fmt.Errorf("offsets of %s: %w", topic, err)
+			continue
+		}
+		for _, p := range res.Topics[topic] {
+			if p.Error != nil {
+				wrong = fmt.Errorf("offsets of %s/%d: %w", topic, p.Partition, p.Error)
+				continue
+			}
+			if p.FirstOffset < 0 || p.LastOffset < 0 {
+				wrong = fmt.Errorf("offsets of %s/%d: not known yet", topic, p.Partition)
+				continue
+			}
+			out[TopicPartition{topic, p.Partition}] = bounds{p.FirstOffset, p.LastOffset}
+		}
+	}
+	return out, wrong
+}
+
+// resolveStarts finds where partitions without a committed offset begin. False when the session ended before all are known.
+func (s *session) resolveStarts() bool {
+	for {
+		var open []TopicPartition
+		for _, p := range s.parts {
+			if p.offset < 0 {
+				open = append(open, p.tp)
+			}
+		}
+		if len(open) == 0 {
+			return true
+		}
+		found, err := listBounds(s.over, s.r.client, open)
+		for _, p := range s.parts {
+			if b, ok := found[p.tp]; ok && p.offset < 0 {
+				p.offset = b.first
+				if s.r.cfg.Start == Latest && !p.retry {
+					p.offset = b.end
+				}
+			}
+		}
+		if err != nil {
+			s.r.log.WarnContext(s.over, "cannot find where to begin; trying again", "err", err)
+		}
+		if len(found) < len(open) && sleep(s.over, 300*time.Millisecond) != nil {
+			return false
+		}
+	}
+}
+
+// outOfRange decides about a partition whose next offset is gone. It returns when the partition is to be fetched again; otherwise the session is
+// over.
+func (p *partition) outOfRange() {
+	r := p.s.r
+	found, err := listBounds(p.s.over, r.client, []TopicPartition{p.tp})
+	b, ok := found[p.tp]
+	switch {
+	case !ok:
+		r.log.WarnContext(p.s.over, "offset is out of range, and the range is not known; trying again", "topic", p.tp.Topic, "partition", p.tp.Partition, "offset", p.offset, "err", err)
+		return
+	case b.first <= p.offset && p.offset <= b.end: // a leader that was just chosen knew less for a moment
+		return
+	}
+	next := int64(-1)
+	switch r.cfg.OutOfRange {
+	case Earliest:
+		next = b.first
+	case Latest:
+		next = b.end
+	}
+	each(r.c, p.s.over, func(h HookOutOfRange) { h.OnOutOfRange(p.s.over, p.tp, p.offset, b.first, b.end, next) })
+	if next < 0 {
+		p.s.end(haltf("%s/%d: offset %d is gone: the partition has %d to %d; records were deleted or the topic was made anew: choose Config.OutOfRange, or set the group's offset by kafka-consumer-groups.sh --reset-offsets", p.tp.Topic, p.tp.Partition, p.offset, b.first, b.end))
+		return
+	}
+	r.log.WarnContext(p.s.over, "offset is out of range", "topic", p.tp.Topic, "partition", p.tp.Partition, "offset", p.offset, "first", b.first, "end", b.end, "goes on at", next)
+	p.jump(next)
+	p.s.end(errRejoin)
+}

@@ -1,0 +1,198 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/lanes"
+)
+
+// partition is one assigned partition: it is fetched, its records go into lanes, its watermark is committed. It lives as long as its session.
+type partition struct {
+	s     *session
+	tp    TopicPartition
+	route *route // whose pool and limits it has
+	retry bool   // of a retry topic
+	tier  time.Duration
+
+	lanes   *lanes.Partition[*consumer.Message]
+	waiting budget // bytes of messages that are not settled
+	offset  int64  // next to fetch; of the fetching goroutine
+	end     atomic.Int64
+	fetched atomic.Int64 // unix nanoseconds of the last answer
+
+	mu     sync.Mutex
+	jumped *int64 // where to go on after an offset was out of range, whatever the watermark says
+}
+
+func newPartition(s *session, tp TopicPartition, offset int64) *partition {
+	p := &partition{s: s, tp: tp, offset: offset}
+	p.end.Store(-1)
+	p.tier, p.retry = tierOf(s.r.cfg.Group, tp.Topic)
+	p.route = s.r.plan.routeOf(tp.Topic)
+	p.waiting.limit = s.r.cfg.MaxWaiting
+	cfg := lanes.Config[*consumer.Message]{
+		Run:       p.process,
+		MaxAhead:  s.r.cfg.MaxAhead,
+		MaxAge:    p.route.pipe.Guard().Retention() / 2,
+		Unordered: p.retry || p.route.policy.Order == consumer.OrderNone,
+	}
+	if !p.retry {
+		cfg.BatchMax, cfg.BatchWait = p.route.batchMax, p.route.batchWait
+	}
+	p.lanes = lanes.NewPartition(s.r.ctx, p.route.pool, cfg)
+	return p
+}
+
+// fetch brings records into the lanes until the session is over.
+func (p *partition) fetch() {
+	ctx := p.s.over
+	var buf []record
+	var troubles backoff
+	for {
+		if p.lanes.WaitRoom(ctx) != nil || p.waiting.wait(ctx) != nil {
+			<-ctx.Done() // a halted partition is left alone until the session is over
+			return
+		}
+		f, err := fetchOnce(ctx, p.s.r.transport, p.s.r.cluster.addr, p.tp.Topic, p.tp.Partition, p.offset, partitionMaxBytes, buf)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			p.trouble(ctx, err, troubles.next())
+			continue
+		}
+		troubles.reset()
+		buf = f.records
+		p.end.Store(f.end)
+		p.fetched.Store(time.Now().UnixNano())
+		if !p.deliver(ctx, f) {
+			return
+		}
+		clear(buf) // the bytes belong to messages now
+		p.offset = f.next
+	}
+}
+
+// trouble says what is wrong and waits, or ends the session.
+func (p *partition) trouble(ctx context.Context, err error, wait time.Duration) {
+	log := p.s.r.log.With("topic", p.tp.Topic, "partition", p.tp.Partition)
+	switch {
+	case errors.Is(err, kafkago.OffsetOutOfRange):
+		p.outOfRange()
+	case errors.Is(err, kafkago.NotLeaderForPartition), errors.Is(err, kafkago.LeaderNotAvailable), errors.Is(err, kafkago.FencedLeaderEpoch),
+		errors.Is(err, kafkago.UnknownLeaderEpoch), errors.Is(err, kafkago.OffsetNotAvailable):
+		log.DebugContext(ctx, "leader is moving; fetching again", "err", err)
+	case errors.Is(err, errTopicGone), errors.Is(err, kafkago.UnknownTopicOrPartition):
+		log.DebugContext(ctx, "topic is not there; fetching again", "err", err) // watch decides
+	default:
+		log.WarnContext(ctx, "fetch failed; trying again", "err", err)
+	}
+	sleep(ctx, wait) //nolint:errcheck // the loop looks at ctx
+}
+
+// deliver hands over what was fetched. A record of a retry topic waits here until it is due, and with it all behind it, which are due later: no claim, no lane, no
+// further fetch. False when the session is over.
+func (p *partition) deliver(ctx context.Context, f fetched) bool {
+	for i := range f.records {
+		rec := &f.records[i]
+		if p.retry {
+			if due := time.Until(rec.time.Add(p.tier)); due > 0 && sleep(ctx, min(due, p.tier)) != nil {
+				return false
+			}
+		}
+		m := messageOf(p.tp, rec, p.retry)
+		p.waiting.add(messageSize(m))
+		if !p.lanes.Deliver(rec.offset, m.Key, m) {
+			p.waiting.add(-messageSize(m))
+		}
+	}
+	p.lanes.Skip(f.next)
+	return ctx.Err() == nil
+}
+
+// watermark is what to commit.
+func (p *partition) watermark() (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.jumped != nil {
+		return *p.jumped, true
+	}
+	return p.lanes.Commit()
+}
+
+// jump makes the partition go on at next, in the next session.
+func (p *partition) jump(next int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.jumped = &next
+}
+
+// messageOverhead is about what a message costs beside its bytes.
+const messageOverhead = 512
+
+func messageSize(m *consumer.Message) int {
+	n := messageOverhead + len(m.Key) + len(m.Value)
+	for _, h := range m.Headers {
+		n += len(h.Name) + len(h.Value)
+	}
+	return n
+}
+
+// budget bounds bytes. It is asked before a fetch, so one answer may go over it.
+type budget struct {
+	limit int
+
+	mu      sync.Mutex
+	used    int
+	changed chan struct{}
+}
+
+func (b *budget) add(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += n
+	if n < 0 && b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+func (b *budget) wait(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		if b.used < b.limit {
+			b.mu.Unlock()
+			return ctx.Err()
+		}
+		if b.changed == nil {
+			b.changed = make(chan struct{})
+		}
+		changed := b.changed
+		b.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// maxTrouble is the longest wait after an error.
+const maxTrouble = 2 * time.Second
+
+// backoff is 100 ms, doubled up to maxTrouble.
+type backoff struct{ wait time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.wait = min(max(2*b.wait, 100*time.Millisecond), maxTrouble)
+	return b.wait
+}
+
+func (b *backoff) reset() { b.wait = 0 }
