@@ -8,7 +8,7 @@
 //		storetest.Run(t, harness{db})
 //	}
 //
-// Faulty and its kin make calls fail before or after they took effect, or take effect late, for tests of what uses a store.
+// Faults makes calls fail before or after they took effect, or take effect late, for tests of what uses a store.
 //
 // The package needs the standard library only.
 package storetest
