@@ -29,6 +29,7 @@ type attempt struct {
 
 	redis    Reply // zero when Redis was not asked
 	inStore  bool  // Redis holds, or may hold, a claim of ours
+	phantom  bool  // the authority may hold a claim of our owner without our knowing
 	degraded bool
 	start    time.Time
 }
@@ -64,6 +65,11 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 		}
 	}
 	g.completeGivenUp(ctx, open)
+	for _, a := range undecided(open) {
+		if old := g.unsettled.takeOwner(a.key); old != "" {
+			a.req.Owner, a.phantom = old, true
+		}
+	}
 	g.askRedis(ctx, undecided(open))
 	if ctx.Err() != nil {
 		for _, a := range undecided(open) {
@@ -75,6 +81,11 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 	}
 	for _, a := range undecided(open) {
 		g.claimed(a)
+	}
+	for _, a := range open {
+		if a.phantom && a.out.Verdict != Claimed {
+			g.unsettled.change(a.key, func(m *memory) { m.owner = a.req.Owner })
+		}
 	}
 	outs, errs = make([]Outcome, len(ds)), make([]error, len(ds))
 	for i, a := range as {
@@ -130,12 +141,8 @@ func (g *Guard) newAttempt(ctx context.Context, d Delivery) *attempt {
 	case g.holds(ctx, k):
 		a.fail(opError("claim", k, ErrNested))
 	}
-	owner := g.unsettled.get(k).owner
-	if owner == "" {
-		owner = newOwner()
-	}
 	a.req = ClaimRequest{
-		Key: k, Owner: owner, Fingerprint: d.Fingerprint, Lease: g.cfg.Lease, Retention: g.cfg.Retention,
+		Key: k, Owner: newOwner(), Fingerprint: d.Fingerprint, Lease: g.cfg.Lease, Retention: g.cfg.Retention,
 		Redriven: d.Redriven, Alone: d.Alone, Incarnation: g.incarnation(),
 	}
 	if !g.cfg.DropOriginal {
@@ -148,7 +155,7 @@ func (g *Guard) newAttempt(ctx context.Context, d Delivery) *attempt {
 // handler must not run again.
 func (g *Guard) completeGivenUp(ctx context.Context, as []*attempt) {
 	for _, a := range as {
-		c := g.unsettled.get(a.key).claim
+		c := g.unsettled.claimOf(a.key)
 		if c == nil {
 			continue
 		}
@@ -202,6 +209,7 @@ func (g *Guard) redisDecides(ctx context.Context, a *attempt) {
 		r = ask(ctx, g, storeRedis, "claim", g.cfg.Store.Claim, a.req)[0]
 	}
 	a.redis = r
+	a.phantom = a.phantom && r.Err != nil
 	switch {
 	case r.Err != nil:
 		g.giveUp(a, r.Err)
@@ -296,10 +304,11 @@ func (g *Guard) askLog(ctx context.Context, as []*attempt) {
 		if errors.Is(r.Err, ErrOutcomeUnknown) && ctx.Err() == nil { // the same statement, the same owner
 			r = ask(ctx, g, storeLog, "claim", g.cfg.Log.Claim, a.req)[0]
 		}
+		a.phantom = a.phantom && r.Err != nil
 		switch {
 		case r.Err != nil:
 			g.giveUp(a, r.Err)
-			if !errors.Is(r.Err, ErrOutcomeUnknown) && a.inStore {
+			if !a.phantom && a.inStore {
 				g.releaseStore(ctx, Grip{Key: a.key, Owner: a.req.Owner}, ReleaseRequest{})
 			}
 		case r.Verdict == Claimed:
@@ -318,9 +327,7 @@ func (g *Guard) askLog(ctx context.Context, as []*attempt) {
 
 // giveUp ends an attempt without an answer. A claim that may exist is asked for with the same owner by the next delivery.
 func (g *Guard) giveUp(a *attempt, err error) {
-	if errors.Is(err, ErrOutcomeUnknown) {
-		g.unsettled.change(a.key, func(m *memory) { m.owner = a.req.Owner })
-	}
+	a.phantom = a.phantom || errors.Is(err, ErrOutcomeUnknown)
 	a.fail(opError("claim", a.key, err))
 }
 

@@ -24,18 +24,27 @@ type memory struct {
 	claim *Claim    // its handler returned success, and its completion was given up
 }
 
-func (u *unsettled) get(k Key) memory {
+// claimOf is the claim of k whose completion was given up, if there is one.
+func (u *unsettled) claimOf(k Key) *Claim {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	m, ok := u.keys[k]
-	if ok && m.claim == nil && time.Since(m.at) > 2*u.lease {
-		delete(u.keys, k)
-		return memory{}
-	}
-	if time.Since(m.at) > u.lease {
-		m.owner = "" // the phantom's lease is over
-	}
-	return m
+	return u.keys[k].claim
+}
+
+// takeOwner hands out the owner of a claim of k whose answer was given up; empty if there is none or its lease is over. It is handed out
+// once: to a store, two deliveries that ask with one owner both hold the claim.
+func (u *unsettled) takeOwner(k Key) (owner Owner) {
+	u.change(k, func(m *memory) {
+		age := time.Since(m.at)
+		if age <= u.lease {
+			owner = m.owner
+		}
+		m.owner = ""
+		if age > 2*u.lease {
+			m.busy = time.Time{}
+		}
+	})
+	return owner
 }
 
 // change applies f to what is known of k; a zero result is forgotten.
