@@ -102,7 +102,7 @@ func jsonError(err error) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind):
-		return fmt.Errorf("JSON: field %q at byte %d does not fit a %v", kind.Field, kind.Offset, kind.Type)
+		return fmt.Errorf("JSON: field %q at byte %d does not fit type %v", kind.Field, kind.Offset, kind.Type)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("JSON: wrong syntax at byte %d", syntax.Offset)
 	}
