@@ -1,0 +1,6 @@
+-- Notes that the tables are at a schema version.
+-- :version  number
+-- Clock: the database's, at the start of the statement, in milliseconds since 1970 (now.sql).
+-- Atomic: one row; never back to an older version.
+UPDATE {{meta}} SET schema_version = CAST(:version AS integer), updated_at = {{now}}
+WHERE scope = '' AND schema_version < CAST(:version AS integer)

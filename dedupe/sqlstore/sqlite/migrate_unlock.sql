@@ -1,0 +1,2 @@
+-- Ends what migrate_lock.sql took. Empty: it ended with the transaction.
+
