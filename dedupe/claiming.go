@@ -167,9 +167,9 @@ func (g *Guard) completeGivenUp(ctx context.Context, as []*attempt) {
 				out.Verdict, out.Record.State = Done, StateDone
 			}
 			a.decide(out.Verdict, out.Record)
-		case IsOutage(err):
+		case IsOutage(err) && !errors.Is(err, errMayCommitYet):
 			a.fail(err)
-		default: // taken over meanwhile: a delivery like any other
+		default: // taken over meanwhile, or to be found out by the next insert: a delivery like any other
 			g.unsettled.change(a.key, func(m *memory) { *m = memory{} })
 		}
 	}

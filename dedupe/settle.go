@@ -68,8 +68,8 @@ func (c *Claim) settle() {
 // Complete ends claims whose handlers returned nil, and asks again until the answer is known, or ctx (and StopGrace after it) ends.
 // Outcome i and error i belong to claim i. Claimed: applied by this delivery. Done, Dead, Busy, Conflict: the row is another's; this
 // delivery applied nothing (Transactional only). Errors: ErrStale (taken over; nothing was written), ErrUnavailable and
-// ErrOutcomeUnknown (given up; the next delivery in this process asks again and does not run the handler): nothing may be
-// acknowledged, and the claim is settled. After ErrNotRecorded (Bury, then halt) and ErrNotApplied (Fail, then Release or Bury) it is not.
+// ErrOutcomeUnknown (given up; the next delivery in this process asks again and does not run the handler, unless only its insert can tell
+// what became of an unknown commit): nothing may be acknowledged, and the claim is settled. After ErrNotRecorded (Bury, then halt) and ErrNotApplied (Fail, then Release or Bury) it is not.
 func (g *Guard) Complete(ctx context.Context, claims ...*Claim) ([]Outcome, []error) {
 	outs, errs := make([]Outcome, len(claims)), make([]error, len(claims))
 	open := make([]int, len(claims))
@@ -88,7 +88,7 @@ func (g *Guard) Complete(ctx context.Context, claims ...*Claim) ([]Outcome, []er
 		var again []int
 		for j, i := range open {
 			outs[i], errs[i] = os[j], es[j]
-			if IsOutage(es[j]) {
+			if IsOutage(es[j]) && !errors.Is(es[j], errMayCommitYet) {
 				again = append(again, i)
 			}
 		}
@@ -97,8 +97,10 @@ func (g *Guard) Complete(ctx context.Context, claims ...*Claim) ([]Outcome, []er
 	})
 	for i, c := range claims {
 		switch {
+		case errors.Is(errs[i], errMayCommitYet):
+			g.releaseStore(ctx, c.grip(), ReleaseRequest{})
+			c.settle()
 		case IsOutage(errs[i]):
-			c := c
 			g.unsettled.change(c.key, func(m *memory) { m.claim = c })
 			c.settle()
 		case errors.Is(errs[i], ErrNotRecorded), errors.Is(errs[i], ErrNotApplied):
@@ -179,6 +181,10 @@ func (c *Claim) committedRow() Record {
 	}
 }
 
+// errMayCommitYet: a plain read found no row, which does not prove that the server will not commit the transaction yet. Reading again
+// proves it no better; the next run's insert does, because it waits for the transaction.
+var errMayCommitYet = fmt.Errorf("%w: the row is not there, and its transaction may commit yet", ErrOutcomeUnknown)
+
 // look reads the row outside of the handler's transaction and says whose it is. Transactional.
 func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 	rec, err := g.inspectLog(ctx, c.key)
@@ -216,8 +222,8 @@ func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 	switch recording {
 	case RowWritten:
 		return Outcome{}, opError("complete", c.key, ErrNotApplied)
-	case CommitUnknown: // a plain read does not prove that the server will not commit yet; the next run's insert waits for it
-		return Outcome{}, opError("complete", c.key, ErrOutcomeUnknown)
+	case CommitUnknown:
+		return Outcome{}, opError("complete", c.key, errMayCommitYet)
 	}
 	// The row that was in our way is gone: its transaction was rolled back.
 	g.releaseStore(ctx, c.grip(), ReleaseRequest{})
@@ -320,8 +326,8 @@ type ReleaseReason struct {
 
 // Release frees keys after their handlers have returned. failures is the number so far, as the authority counted it. ErrStale: the
 // claim was taken over or settled, nothing was written, nothing counted. ErrUnavailable and ErrOutcomeUnknown: asked
-// several times; perhaps not released, which costs one lease, and perhaps not counted. A hand-back of a claim whose commit is unknown writes nothing: the next
-// delivery asks with the same owner.
+// several times; perhaps not released, which costs one lease, and perhaps not counted. A claim whose commit is unknown is handed back, never
+// counted, and the log is not touched: the insert of the next delivery, which is another owner's, waits for the old transaction.
 func (g *Guard) Release(ctx context.Context, why ReleaseReason, claims ...*Claim) (failures []int, errs []error) {
 	failures, errs = make([]int, len(claims)), make([]error, len(claims))
 	ctx, cancel := g.settling(ctx)
@@ -335,15 +341,11 @@ func (g *Guard) Release(ctx context.Context, why ReleaseReason, claims ...*Claim
 }
 
 func (g *Guard) release(ctx context.Context, c *Claim, failed bool) (int, error) {
-	if g.cfg.Mode == Transactional && c.recorded() == CommitUnknown {
-		g.unsettled.change(c.key, func(m *memory) { m.owner = c.owner })
-		return c.rec.Failures, nil
-	}
 	req := ReleaseRequest{
 		Grip: c.grip(), Failed: failed, Unclaimed: g.cfg.Mode == Transactional, Fingerprint: c.delivery.Fingerprint,
 		Original: c.original(), Redriven: c.delivery.Redriven, Retention: g.cfg.Retention,
 	}
-	if g.cfg.Mode == Transactional && !failed { // the log never heard of this claim
+	if g.cfg.Mode == Transactional && (!failed || c.recorded() == CommitUnknown) { // the log knows nothing to free
 		g.releaseStore(ctx, c.grip(), ReleaseRequest{})
 		return c.rec.Failures, nil
 	}

@@ -33,6 +33,7 @@ const (
 	lostRequest       // not done, but nobody can know: ErrOutcomeUnknown
 	lostReply         // done, but nobody can know: ErrOutcomeUnknown
 	broken            // not done, and repeating does not mend it
+	locked            // not done: the row is in another's transaction
 )
 
 var (
@@ -48,12 +49,14 @@ func (f fault) err() error {
 		return dedupe.ErrOutcomeUnknown
 	case broken:
 		return errBroken
+	case locked:
+		return dedupe.ErrBusy
 	}
 	return nil
 }
 
 func (f fault) String() string {
-	return [...]string{"fine", "refused", "lost-request", "lost-reply", "broken"}[f]
+	return [...]string{"fine", "refused", "lost-request", "lost-reply", "broken", "locked"}[f]
 }
 
 // wire stands between a guard and a store: it remembers what was asked and lets a plan decide what gets through.
