@@ -76,7 +76,7 @@ var errPanicked = errors.New("handler panicked")
 // fn's context carries the claim and ends with cause ErrLeaseLost when the lease is lost. A panic in fn (and runtime.Goexit)
 // goes on after the claim is released. Do for a key inside a handler that holds it is ErrNested.
 //
-// Each error of fn counts as a failure of the message, but Do never buries: how often to try again, and when to give up, is
+// Each error of fn counts as a failure of the message, unless ctx was cancelled (a drain; a deadline counts) or the error is a store's; but Do never buries: how often to try again, and when to give up, is
 // the caller's (Claim.Attempt tells, and fn may return Bury). package consumer does both by a policy.
 func (g *Guard) Do(ctx context.Context, d Delivery, fn func(context.Context, *Claim) error) (Outcome, error) {
 	out, err := g.Claim(ctx, d)
@@ -113,12 +113,14 @@ func (g *Guard) settle(ctx context.Context, c *Claim, ferr error) (Outcome, erro
 	var bury *buryRequest
 	switch {
 	case errors.As(ferr, &bury):
-		v, err := g.Bury(ctx, c, bury.reason, func(context.Context) error { return nil })
-		return Outcome{Verdict: v, Claim: c, Degraded: c.degraded}, err
+		return g.buried(ctx, c, bury.reason)
 	case ferr == nil:
 		outs, errs := g.Complete(ctx, c)
 		if errs[0] == nil {
 			return outs[0], verdictError(outs[0])
+		}
+		if errors.Is(errs[0], ErrNotRecorded) { // the work may be committed: left to its lease, so that nobody runs it at once
+			c.settle()
 		}
 		if !errors.Is(errs[0], ErrNotApplied) {
 			return outs[0], errs[0]
@@ -129,7 +131,7 @@ func (g *Guard) settle(ctx context.Context, c *Claim, ferr error) (Outcome, erro
 	if err == nil && out.Verdict != Claimed {
 		return out, verdictError(out)
 	}
-	why := ReleaseReason{Cause: ferr, HandBack: err != nil}
+	why := ReleaseReason{Cause: ferr, HandBack: err != nil || cancelled(ctx)}
 	if _, errs := g.Release(ctx, why, c); errs[0] != nil {
 		g.cfg.Logger.WarnContext(ctx, "claim not released", "key", c.key, "err", errs[0])
 	}
@@ -138,6 +140,24 @@ func (g *Guard) settle(ctx context.Context, c *Claim, ferr error) (Outcome, erro
 	}
 	return out, ferr
 }
+
+// buried marks the key of a message whose letter the handler has stored.
+func (g *Guard) buried(ctx context.Context, c *Claim, reason string) (Outcome, error) {
+	v, err := g.Bury(ctx, c, reason, func(context.Context) error { return nil })
+	if err != nil {
+		if _, errs := g.Release(ctx, ReleaseReason{HandBack: true}, c); errs[0] != nil && !errors.Is(errs[0], ErrStale) {
+			g.cfg.Logger.WarnContext(ctx, "claim not released", "key", c.key, "err", errs[0])
+		}
+		return Outcome{Degraded: c.degraded}, err
+	}
+	if v == Busy { // the claim is another's by now, and the letter lies
+		v = Dead
+	}
+	return Outcome{Verdict: v, Record: Record{Key: c.key}, Degraded: c.degraded}, nil
+}
+
+// cancelled tells a drain or a revoke from a handler's timeout, which is a deadline.
+func cancelled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // verdictError says what may not be acknowledged of an outcome that settled a handler's run.
 func verdictError(out Outcome) error {

@@ -425,7 +425,6 @@ func (g *Guard) Bury(ctx context.Context, c *Claim, reason string, publish func(
 
 // writeDead is the second half of Bury: the letter lies.
 func (g *Guard) writeDead(ctx context.Context, c *Claim, store Store, name, reason string) (Verdict, error) {
-	defer c.settle()
 	req := BuryRequest{
 		Grip: c.grip(), Reason: reason, Retention: g.cfg.Retention, Unclaimed: g.cfg.Mode == Transactional,
 		Fingerprint: c.delivery.Fingerprint, Original: c.original(),
@@ -435,6 +434,9 @@ func (g *Guard) writeDead(ctx context.Context, c *Claim, store Store, name, reas
 		rep = ask(ctx, g, name, "bury", store.Bury, req)[0]
 		return IsOutage(rep.Err) || errors.Is(rep.Err, ErrBusy)
 	})
+	if !errors.Is(rep.Err, ErrBusy) {
+		c.settle()
+	}
 	switch {
 	case rep.Err == nil:
 		g.learn(ctx, rep.Record)

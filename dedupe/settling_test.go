@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,5 +65,81 @@ func TestProtocol3_UnknownCommit_ThatHappensLater_IsADuplicateForTheNextRun(t *t
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Done, out.Verdict)
 		require.Equal(t, 1, w.effects("A"))
+	})
+}
+
+// A dead letter that Do's function stored itself: whatever becomes of Dead in the store, the claim does not stay in flight.
+func TestDo_BuryInAnOutage_LeavesNothingInFlight(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		w := newWorld(t, mode)
+		w.authorityWire().fails(refused, "inspect")
+		_, err := w.Do(context.Background(), delivery("A"), func(context.Context, *dedupe.Claim) error { return dedupe.Bury("no stock") })
+		require.ErrorIs(t, err, dedupe.ErrUnavailable)
+		closes(t, w.Guard)
+
+		w.authorityWire().fails(fine)
+		w.Guard = w.process()
+		out, err := w.deliver("A")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict, "handed back, not left to its lease")
+		if mode == dedupe.Logged {
+			require.Zero(t, w.row("A").Deaths)
+		}
+	})
+}
+
+// The letter lies when the claim is found to be another's: acknowledge, and say so by a verdict that means it.
+func TestDo_BuryOfAClaimTakenOver_IsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		w.log.failsOnce(refused, "bury")
+		out, err := w.Do(context.Background(), delivery("A"), func(_ context.Context, c *dedupe.Claim) error {
+			go func() {
+				time.Sleep(time.Millisecond) // between the first try and the second
+				w.db.Release(context.Background(), []dedupe.ReleaseRequest{{Grip: dedupe.Grip{Key: c.Key(), Owner: c.Owner(), Incarnation: w.row("A").Incarnation}}})
+			}()
+			return dedupe.Bury("no stock")
+		})
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Dead, out.Verdict)
+		require.Nil(t, out.Claim, "there is no claim any more")
+	})
+}
+
+// After ErrNotRecorded the claim is left to its lease, and the guard does not wait for it.
+func TestDo_NotRecorded_LeavesTheClaimButNothingInFlight(t *testing.T) {
+	w := newWorld(t, dedupe.Transactional)
+	_, err := w.Do(context.Background(), delivery("A"), func(context.Context, *dedupe.Claim) error { return nil })
+	require.ErrorIs(t, err, dedupe.ErrNotRecorded)
+	require.Equal(t, dedupe.StateClaimed, w.inRedis("A").State)
+	require.Equal(t, dedupe.StateAbsent, w.row("A").State)
+	closes(t, w.Guard)
+}
+
+// A drain or a revoke cancels the caller's context; what the handler makes of that is not a failure of the message. A deadline is: that is how
+// a handler's timeout looks.
+func TestProtocol4_CancelledDelivery_DoesNotCount_AndATimeoutDoes(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			_, err := w.Do(ctx, delivery("A"), func(ctx context.Context, _ *dedupe.Claim) error {
+				cancel(errHandler)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.Zero(t, w.authority("A").Failures)
+
+			tctx, stop := context.WithTimeout(context.Background(), time.Second)
+			defer stop()
+			_, err = w.Do(tctx, delivery("A"), func(ctx context.Context, _ *dedupe.Claim) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, 1, w.authority("A").Failures)
+			require.Equal(t, dedupe.StateFree, w.authority("A").State)
+		})
 	})
 }
