@@ -255,8 +255,10 @@ func (g *Guard) Fail(ctx context.Context, c *Claim, cause error) (out Outcome, f
 		return Outcome{}, 0, fmt.Errorf("%w: %w", lost, cause)
 	}
 	switch {
-	case errors.Is(cause, ErrBusy): // a lock wait on the own row: another delivery is at it
-		g.releaseStore(ctx, c.grip(), ReleaseRequest{})
+	case errors.Is(cause, ErrBusy): // such as a lock wait on the own row: another delivery is at it
+		if _, err := g.release(ctx, c, false); err != nil {
+			g.cfg.Logger.WarnContext(ctx, "claim not released", "key", c.key, "err", err)
+		}
 		c.settle()
 		return Outcome{Verdict: Busy, Record: Record{Key: c.key, State: StateClaimed, LeaseLeft: retryIn(cause)}, Degraded: c.degraded}, 0, nil
 	case IsOutage(cause):

@@ -143,3 +143,24 @@ func TestProtocol4_CancelledDelivery_DoesNotCount_AndATimeoutDoes(t *testing.T) 
 		})
 	})
 }
+
+// Busy is nobody's failure in any mode, and the claim is handed back: left to its lease, it would be counted as a death.
+func TestProtocol4_HandlerThatReturnsBusy_IsHandedBackUncounted(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		w := newWorld(t, mode)
+		_, err := w.Do(context.Background(), delivery("A"), func(context.Context, *dedupe.Claim) error {
+			return &dedupe.BusyError{Key: w.key("other"), RetryIn: time.Second}
+		})
+		require.ErrorIs(t, err, dedupe.ErrBusy)
+		var busy *dedupe.BusyError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, time.Second, busy.RetryIn)
+		require.Zero(t, w.authority("A").Failures)
+
+		out, err := w.deliver("A")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict)
+		require.Zero(t, w.authority("A").Deaths)
+		closes(t, w.Guard)
+	})
+}
