@@ -167,10 +167,11 @@ func (g *Guard) completeGivenUp(ctx context.Context, as []*attempt) {
 				out.Verdict, out.Record.State = Done, StateDone
 			}
 			a.decide(out.Verdict, out.Record)
-		case IsOutage(err) && !errors.Is(err, errMayCommitYet):
-			a.fail(err)
-		default: // taken over meanwhile, or to be found out by the next insert: a delivery like any other
+		case errors.Is(err, ErrStale), errors.Is(err, ErrNotApplied), errors.Is(err, errMayCommitYet):
+			// taken over meanwhile, not applied, or to be found out by the next insert: a delivery like any other
 			g.unsettled.change(a.key, func(m *memory) { *m = memory{} })
+		default:
+			a.fail(err)
 		}
 	}
 }

@@ -67,8 +67,8 @@ func (c *Claim) settle() {
 
 // Complete ends claims whose handlers returned nil, and asks again until the answer is known, or ctx (and StopGrace after it) ends.
 // Outcome i and error i belong to claim i. Claimed: applied by this delivery. Done, Dead, Busy, Conflict: the row is another's; this
-// delivery applied nothing (Transactional only). Errors: ErrStale (taken over; nothing was written), ErrUnavailable and
-// ErrOutcomeUnknown (given up; the next delivery in this process asks again and does not run the handler, unless only its insert can tell
+// delivery applied nothing (Transactional only). Errors: ErrStale (taken over; nothing was written), ErrUnavailable,
+// ErrOutcomeUnknown and what the store cannot mend (given up; the next delivery in this process asks again and does not run the handler, unless only its insert can tell
 // what became of an unknown commit): nothing may be acknowledged, and the claim is settled. After ErrNotRecorded (Bury, then halt) and ErrNotApplied (Fail, then Release or Bury) it is not.
 func (g *Guard) Complete(ctx context.Context, claims ...*Claim) ([]Outcome, []error) {
 	outs, errs := make([]Outcome, len(claims)), make([]error, len(claims))
@@ -100,11 +100,11 @@ func (g *Guard) Complete(ctx context.Context, claims ...*Claim) ([]Outcome, []er
 		case errors.Is(errs[i], errMayCommitYet):
 			g.releaseStore(ctx, c.grip(), ReleaseRequest{})
 			c.settle()
-		case IsOutage(errs[i]):
-			g.unsettled.change(c.key, func(m *memory) { m.claim = c })
-			c.settle()
 		case errors.Is(errs[i], ErrNotRecorded), errors.Is(errs[i], ErrNotApplied):
-		default:
+		case errs[i] == nil, errors.Is(errs[i], ErrStale):
+			c.settle()
+		default: // the handler must not run again, whatever the store's reason
+			g.unsettled.change(c.key, func(m *memory) { m.claim = c })
 			c.settle()
 		}
 	}

@@ -164,3 +164,26 @@ func TestProtocol4_HandlerThatReturnsBusy_IsHandedBackUncounted(t *testing.T) {
 		closes(t, w.Guard)
 	})
 }
+
+// The store refuses the completion for good (a value that it cannot take). The effect is out: this process never runs it again, and does
+// not acknowledge it either.
+func TestComplete_ErrorThatRepeatingDoesNotMend_IsNeverRunAgainInThisProcess(t *testing.T) {
+	inEachMode(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			w.authorityWire().fails(broken, "complete")
+			for range 3 {
+				_, err := w.deliver("A")
+				require.ErrorIs(t, err, errBroken)
+				require.Equal(t, 1, w.effects("A"))
+				time.Sleep(2 * lease)
+			}
+			w.authorityWire().fails(fine)
+			out, err := w.deliver("A")
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Done, out.Verdict)
+			require.Equal(t, 1, w.effects("A"))
+			closes(t, w.Guard)
+		})
+	})
+}
