@@ -65,6 +65,12 @@ func (c *Claim) settle() {
 	}
 }
 
+func (c *Claim) isSettled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settled
+}
+
 // Complete ends claims whose handlers returned nil, and asks again until the answer is known, or ctx (and StopGrace after it) ends.
 // Outcome i and error i belong to claim i. Claimed: applied by this delivery. Done, Dead, Busy, Conflict: the row is another's; this
 // delivery applied nothing (Transactional only). Errors: ErrStale (taken over; nothing was written), ErrUnavailable,
@@ -336,6 +342,10 @@ func (g *Guard) Release(ctx context.Context, why ReleaseReason, claims ...*Claim
 	defer cancel()
 	for i, c := range claims {
 		c.handlerReturned()
+		if c.isSettled() {
+			failures[i], errs[i] = c.rec.Failures, opError("release", c.key, ErrStale)
+			continue
+		}
 		failures[i], errs[i] = g.release(ctx, c, !why.HandBack)
 		c.settle()
 	}
@@ -385,12 +395,15 @@ func (g *Guard) releaseStore(ctx context.Context, grip Grip, req ReleaseRequest)
 //
 // Dead: acknowledge. Done: acknowledge, no letter was needed. Busy: the claim is another's by now, or nobody's, and the letter
 // lies; acknowledge: whatever becomes of the key, a redrive of the letter meets Done or Dead. An error: no acknowledgement; publish's own
-// error, ErrStale (the claim was another's before the letter was written), ErrUnavailable or ErrOutcomeUnknown (perhaps a
+// error, ErrStale (the claim was settled, or another's, before the letter was written), ErrUnavailable or ErrOutcomeUnknown (perhaps a
 // letter lies; the next delivery may write another). After publish's error, an outage before it, or ErrBusy the claim is still to be released with HandBack.
 func (g *Guard) Bury(ctx context.Context, c *Claim, reason string, publish func(context.Context) error) (Verdict, error) {
 	c.handlerReturned()
 	ctx, cancel := g.settling(ctx)
 	defer cancel()
+	if c.isSettled() {
+		return 0, opError("bury", c.key, ErrStale)
+	}
 	store, name := g.authority()
 	rec, err := g.inspect(ctx, name, store, c.key)
 	if err != nil {

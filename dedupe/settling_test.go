@@ -187,3 +187,32 @@ func TestComplete_ErrorThatRepeatingDoesNotMend_IsNeverRunAgainInThisProcess(t *
 		})
 	})
 }
+
+// [M: okrelease]: a handler returned success and its completion was given up in an outage; whoever then releases or buries the claim all the
+// same must not undo it.
+func TestProtocol2_SuccessThatWasGivenUp_IsNeitherReleasedNorBuried(t *testing.T) {
+	inEachMode(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			c := w.claim(w.Guard, delivery("A"))
+			w.authorityWire().fails(refused, "complete")
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, errs := w.Complete(ctx, c)
+			require.ErrorIs(t, errs[0], dedupe.ErrUnavailable)
+
+			_, errs = w.Release(context.Background(), dedupe.ReleaseReason{HandBack: true}, c)
+			require.ErrorIs(t, errs[0], dedupe.ErrStale)
+			_, err := w.Bury(context.Background(), c, "gave up", w.letter("A"))
+			require.ErrorIs(t, err, dedupe.ErrStale)
+			require.Empty(t, w.letters)
+			require.Equal(t, dedupe.StateClaimed, w.authority("A").State)
+
+			w.authorityWire().fails(fine)
+			out, err := w.deliver("A")
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Done, out.Verdict)
+			require.Zero(t, w.effects("A"), "the handler is not run again")
+		})
+	})
+}
