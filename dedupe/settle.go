@@ -157,6 +157,9 @@ func (g *Guard) completeMany(ctx context.Context, cs []*Claim) ([]Outcome, []err
 			case rep.Err == nil:
 				outs[i] = cs[i].done(rep.Record)
 				told = append(told, rep.Record)
+			case errors.Is(rep.Err, ErrBusy) && g.cfg.Mode == Transactional: // NoEffect's row is in another's transaction
+				g.releaseStore(ctx, cs[i].grip(), ReleaseRequest{})
+				outs[i] = Outcome{Verdict: Busy, Record: Record{Key: cs[i].key, State: StateClaimed, LeaseLeft: retryIn(rep.Err)}, Degraded: cs[i].degraded}
 			case errors.Is(rep.Err, ErrStale) && g.cfg.Mode == Transactional: // NoEffect met another's row
 				outs[i], errs[i] = g.look(ctx, cs[i])
 			default:
@@ -270,17 +273,17 @@ func (g *Guard) Fail(ctx context.Context, c *Claim, cause error) (out Outcome, f
 	case IsOutage(cause):
 		return Outcome{}, 0, cause
 	}
+	rec := c.rec
 	if g.cfg.Mode == Transactional { // the log counts failures, and only it; this claim is none of its rows
-		rec, err := g.inspectLog(ctx, c.key)
+		row, err := g.inspectLog(ctx, c.key)
 		if err != nil {
 			return Outcome{}, 0, err
 		}
-		c.rec.Failures = rec.Failures
-		if c.delivery.Redriven && rec.State == StateDead {
-			c.rec.Failures = 0
+		if rec.Failures = row.Failures; row.State == StateDead { // to be taken up: counts start again
+			rec.Failures = 0
 		}
 	}
-	return Outcome{Verdict: Claimed, Claim: c, Record: c.rec, Degraded: c.degraded}, c.rec.Failures + 1, nil
+	return Outcome{Verdict: Claimed, Claim: c, Record: rec, Degraded: c.degraded}, rec.Failures + 1, nil
 }
 
 // failRecorded is Fail where the row, not the error, says what happened.

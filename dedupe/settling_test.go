@@ -216,3 +216,51 @@ func TestProtocol2_SuccessThatWasGivenUp_IsNeitherReleasedNorBuried(t *testing.T
 		})
 	})
 }
+
+// The rows of a dead key of an earlier life are free for all, and their counts start again: else the first failure after a restore
+// would bury.
+func TestFail_DeadRowOfAnotherIncarnation_CountsFromOne(t *testing.T) {
+	w := newWorld(t, dedupe.Transactional)
+	for range 3 {
+		_, errs := w.Release(context.Background(), dedupe.ReleaseReason{Cause: errHandler}, w.claim(w.Guard, delivery("A")))
+		require.NoError(t, errs[0])
+	}
+	w.bury(w.Guard, delivery("A"))
+	_, err := w.db.Restored(context.Background(), dedupe.Audit{})
+	require.NoError(t, err)
+
+	w.Guard = w.process()
+	out, failures, err := w.Fail(context.Background(), w.claim(w.Guard, delivery("A")), errHandler)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Claimed, out.Verdict)
+	require.Equal(t, 1, failures)
+}
+
+// A goroutine that the handler left behind may still read its claim.
+func TestFail_ClaimReadMeanwhile_IsNoRace(t *testing.T) {
+	w := newWorld(t, dedupe.Transactional)
+	c := w.claim(w.Guard, delivery("A"))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 100 {
+			_ = c.Attempt()
+		}
+	}()
+	_, _, err := w.Fail(context.Background(), c, errHandler)
+	require.NoError(t, err)
+	<-ended
+}
+
+// NoEffect's row is locked by another delivery's transaction: Busy, and the fast path is handed back.
+func TestProtocol3_NoEffectThatWaitsForALock_IsBusy(t *testing.T) {
+	w := newWorld(t, dedupe.Transactional)
+	w.log.fails(locked, "complete")
+	_, err := w.Do(context.Background(), delivery("A"), func(_ context.Context, c *dedupe.Claim) error {
+		c.NoEffect()
+		return nil
+	})
+	require.ErrorIs(t, err, dedupe.ErrBusy)
+	require.Equal(t, dedupe.StateFree, w.inRedis("A").State)
+	closes(t, w.Guard)
+}
