@@ -45,7 +45,7 @@ func (a *attempt) decide(v Verdict, rec Record) {
 func (a *attempt) fail(err error) { a.err, a.decided = err, true }
 
 // ClaimBatch answers delivery i in outcome i and errs[i]; the same id twice gives the first one's verdict, and Busy to the others if it
-// was Claimed.
+// was Claimed, or if it was Dead and the other is a marked copy.
 func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, errs []error) {
 	as := make([]*attempt, len(ds))
 	first := map[Key]*attempt{}
@@ -109,6 +109,8 @@ func (g *Guard) decideAs(a, first *attempt) {
 		a.decide(Busy, Record{State: StateClaimed, LeaseLeft: g.cfg.Lease})
 	case rec.State == StateDone:
 		a.decide(Done, rec)
+	case rec.State == StateDead && a.d.Redriven: // for it Dead is free: asked again when the first has ended
+		a.decide(Busy, rec)
 	case rec.State == StateDead:
 		a.decide(Dead, rec)
 	default:

@@ -42,3 +42,21 @@ func TestProtocol2_OldOwner_IsTakenUpByOneDeliveryOnly(t *testing.T) {
 		})
 	})
 }
+
+// [M: noroute]: an unmarked and a marked copy of a dead letter in one call. The first is Dead and acknowledged; the second must not be, for
+// it is the redrive: acknowledged unseen, the message is lost.
+func TestProtocol5_MarkedCopyBesideAnUnmarkedOne_IsNotAnsweredDead(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		w := newWorld(t, mode)
+		w.bury(w.Guard, delivery("A"))
+		outs, errs := w.ClaimBatch(context.Background(), []dedupe.Delivery{delivery("A"), redriven("A")})
+		require.Equal(t, []error{nil, nil}, errs)
+		require.Equal(t, dedupe.Dead, outs[0].Verdict)
+		require.Equal(t, dedupe.Busy, outs[1].Verdict, "asked again when the first has ended")
+
+		out, err := w.Do(context.Background(), redriven("A"), w.apply)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict)
+		require.Equal(t, 1, w.effects("A"))
+	})
+}
