@@ -59,6 +59,8 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 		case enterErr != nil:
 			a.fail(enterErr)
 		case prior != nil: // answered below, once the first is known
+		case !g.alive():
+			a.fail(opError("claim", a.key, ErrClosed))
 		default:
 			first[a.key] = a
 			open = append(open, a)
@@ -83,7 +85,11 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 		g.claimed(a)
 	}
 	for _, a := range open {
-		if a.phantom && a.out.Verdict != Claimed {
+		if a.out.Verdict == Claimed {
+			continue
+		}
+		g.inFlight.Done()
+		if a.phantom {
 			g.unsettled.change(a.key, func(m *memory) { m.owner = a.req.Owner })
 		}
 	}
@@ -336,10 +342,6 @@ func (g *Guard) giveUp(a *attempt, err error) {
 
 // claimed makes the claim of an attempt that nothing stands against.
 func (g *Guard) claimed(a *attempt) {
-	if !g.alive() {
-		a.fail(opError("claim", a.key, ErrClosed))
-		return
-	}
 	g.unsettled.change(a.key, func(m *memory) { *m = memory{} })
 	c := &Claim{
 		guard: g, key: a.key, delivery: a.d, owner: a.req.Owner, incarnation: a.req.Incarnation,

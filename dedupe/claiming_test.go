@@ -60,3 +60,36 @@ func TestProtocol5_MarkedCopyBesideAnUnmarkedOne_IsNotAnsweredDead(t *testing.T)
 		require.Equal(t, 1, w.effects("A"))
 	})
 }
+
+// The guard is closed while the store answers a claim: Close waits for it, and nothing stays claimed.
+func TestClose_DuringAClaim_LeavesNoClaimBehind(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			asked, answer := make(chan struct{}), make(chan struct{})
+			w.redis.pauses(func(op string) {
+				if op == "claim" {
+					close(asked)
+					<-answer
+				}
+			})
+			ended := make(chan error)
+			go func() {
+				_, err := w.deliver("A")
+				ended <- err
+			}()
+			<-asked
+			closed := make(chan error)
+			go func() { closed <- w.Close(context.Background()) }()
+			synctest.Wait()
+			close(answer)
+			require.NoError(t, <-ended)
+			require.NoError(t, <-closed)
+			require.NotEqual(t, dedupe.StateClaimed, w.inRedis("A").State)
+			require.Equal(t, dedupe.StateDone, w.authority("A").State)
+
+			_, err := w.deliver("B")
+			require.ErrorIs(t, err, dedupe.ErrClosed)
+		})
+	})
+}

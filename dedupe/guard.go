@@ -256,7 +256,7 @@ func (g *Guard) isClosed() bool {
 	return g.closed
 }
 
-// alive registers a claim in flight; false after Close.
+// alive registers a claim in flight, before anything is asked, so that Close waits for the answer; false after Close.
 func (g *Guard) alive() bool {
 	g.closing.Lock()
 	defer g.closing.Unlock()
