@@ -133,104 +133,30 @@ var concurrency = []behaviour{
 			equal(t, "winners", won, 1)
 		}
 	}},
-	{every, "a random concurrent history: one live owner at a time, done is done, and no failure is lost", randomHistory},
-}
-
-// randomHistory lets many callers claim and settle a few keys, honest ones and ones that come late with an old owner, and checks what
-// must be true whatever the order was.
-func randomHistory(t *testing.T, s *subject) {
-	const keys, rounds = 4, 30
-	var (
-		key      [keys]dedupe.Key
-		owners   [keys]atomic.Int32 // that hold the key now
-		failures [keys]atomic.Int32
-		doneBy   [keys]atomic.Value // the owner whose completion was answered as done
-		mu       sync.Mutex
-		old      [keys][]dedupe.Grip // settled or lost: nothing of theirs may have an effect
-	)
-	for i := range key {
-		key[i] = s.key(t, fmt.Sprint(i))
-	}
-	together(8, func(int) (none struct{}) {
-		for range rounds {
-			n := rand.IntN(keys)
-			reply := s.claim1(t, s.claimRequest(key[n], newOwner()))
-			if reply.Err != nil {
-				t.Errorf("claim: %v", say(reply))
-				return none
-			}
-			if reply.Verdict == dedupe.Done {
-				if by, _ := doneBy[n].Load().(dedupe.Owner); by != "" && by != reply.Record.Owner {
-					t.Errorf("done by %s, and then by %s", by, reply.Record.Owner)
-				}
-			}
-			if reply.Verdict != dedupe.Claimed {
-				mu.Lock()
-				late := old[n]
-				mu.Unlock()
-				if len(late) > 0 {
-					g := late[rand.IntN(len(late))]
-					settleLate(t, s, g)
-				}
-				continue
-			}
-			if now := owners[n].Add(1); now != 1 {
-				t.Errorf("%d owners hold a key at the same time", now)
-			}
-			g := dedupe.Grip{Key: key[n], Owner: reply.Record.Owner, Incarnation: reply.Record.Incarnation}
-			dice := rand.IntN(20)
-			owners[n].Add(-1) // the next may claim it before our call returns
-			var settled dedupe.Reply
-			switch {
-			case dice == 0:
-				settled = only1(s.Complete(t.Context(), []dedupe.CompleteRequest{completeRequest(g)}))
-				doneBy[n].Store(g.Owner)
-			case dice < 14:
-				settled = only1(s.Release(t.Context(), []dedupe.ReleaseRequest{failedRequest(g)}))
-				failures[n].Add(1)
-			default:
-				settled = only1(s.Release(t.Context(), []dedupe.ReleaseRequest{handBackRequest(g)}))
-			}
-			if settled.Err != nil {
-				t.Errorf("settle of a live claim: %v", say(settled))
-			}
-			mu.Lock()
-			old[n] = append(old[n], g)
-			mu.Unlock()
+	{log, "a renewal and a purge: a claim that was renewed is there", func(t *testing.T, s *subject) {
+		var gs []dedupe.Grip
+		for i := range 20 {
+			r := s.claimRequest(s.key(t, fmt.Sprint(i)), newOwner())
+			r.Lease = short
+			gs = append(gs, s.claimedWith(t, r))
 		}
-		return none
-	})
-	for n := range key {
-		rec := s.inspect(t, key[n])
-		equal(t, "failures", int32(rec.Failures), failures[n].Load())
-		equal(t, "deaths", rec.Deaths, 0)
-		if by, _ := doneBy[n].Load().(dedupe.Owner); by != "" {
-			equal(t, "state", rec.State, dedupe.StateDone)
-			equal(t, "owner", rec.Owner, by)
+		s.h.Advance(t, past)
+		replies := together(len(gs)+4, func(i int) (reply dedupe.Reply) {
+			if i < len(gs) {
+				return only1(s.Renew(t.Context(), []dedupe.RenewRequest{renewRequest(gs[i])}))
+			}
+			if _, err := s.log.Purge(t.Context(), s.scope, short, 3); err != nil {
+				t.Errorf("Purge: %v", err)
+			}
+			return reply
+		})
+		for i, rec := range s.inspectAll(t, gs) {
+			if renewed := replies[i].Err == nil; renewed != (rec.State == dedupe.StateClaimed) {
+				t.Errorf("the renewal answered %v, and the key is %v", say(replies[i]), rec.State)
+			}
 		}
-	}
-}
-
-// settleLate tries what an owner must not be able to do any more. A release of the last owner of a free key, and a completion of the
-// owner of a done one, are repetitions: in place, and without effect.
-func settleLate(t *testing.T, s *subject, g dedupe.Grip) {
-	ctx := t.Context()
-	reply := only1(s.Renew(ctx, []dedupe.RenewRequest{renewRequest(g)}))
-	if reply.Err == nil {
-		t.Errorf("late renewal of a settled claim: %v", say(reply))
-	}
-	reply = only1(s.Bury(ctx, []dedupe.BuryRequest{buryRequest(g)}))
-	if reply.Err == nil {
-		t.Errorf("late bury of a settled claim: %v", say(reply))
-	}
-	reply = only1(s.Release(ctx, []dedupe.ReleaseRequest{failedRequest(g)}))
-	if reply.Err == nil && (reply.Record.State != dedupe.StateFree || reply.Record.Owner != g.Owner) {
-		t.Errorf("late release: %v", say(reply))
-	}
-	reply = only1(s.Complete(ctx, []dedupe.CompleteRequest{completeRequest(g)}))
-	if reply.Err == nil && (reply.Record.State != dedupe.StateDone || reply.Record.Owner != g.Owner) {
-		t.Errorf("late completion: %v", say(reply))
-	}
+	}},
+	{every, "a random concurrent history: one live owner at a time, done is done, states go up, and no count is lost", randomRaces},
 }
 
 // oneWins makes many calls at the same time, of which exactly one is Claimed; the others are answered with loser, and an unclaimed

@@ -20,7 +20,7 @@ const seedVariable = "STORETEST_SEED"
 var histories = []behaviour{
 	{every, "a random history is answered as by a plain map", func(t *testing.T, s *subject) {
 		// Three at least, and more from a store that is quick.
-		for i, begin := 0, time.Now(); i < 3 || i < 30 && time.Since(begin) < time.Second; i++ {
+		for i, begin := 0, time.Now(); i < 3 || i < 30 && time.Since(begin) < time.Second/2; i++ {
 			newHistory(t, s).play(t, 150)
 		}
 	}},
