@@ -169,22 +169,35 @@ type Holder interface{ Claim() *Claim }
 
 type claimContextKey struct{}
 
+// holding is what a handler's context carries: its claims, and what the handler around it holds.
+type holding struct {
+	claims []*Claim
+	outer  *holding
+}
+
+func withClaims(ctx context.Context, claims []*Claim) context.Context {
+	outer, _ := ctx.Value(claimContextKey{}).(*holding)
+	return context.WithValue(ctx, claimContextKey{}, &holding{claims, outer})
+}
+
 // ClaimFrom returns the claim of the delivery that ctx belongs to. False outside a handler, and false in a batch handler, where
 // it would be ambiguous: use the message's own claim there.
 func ClaimFrom(ctx context.Context) (*Claim, bool) {
-	c, _ := ctx.Value(claimContextKey{}).([]*Claim)
-	if len(c) != 1 {
+	h, _ := ctx.Value(claimContextKey{}).(*holding)
+	if h == nil || len(h.claims) != 1 {
 		return nil, false
 	}
-	return c[0], true
+	return h.claims[0], true
 }
 
-// holds reports whether ctx belongs to a handler that holds k for g.
+// holds reports whether ctx belongs to a handler that holds k for g, or that runs inside one.
 func (g *Guard) holds(ctx context.Context, k Key) bool {
-	cs, _ := ctx.Value(claimContextKey{}).([]*Claim)
-	for _, c := range cs {
-		if c.guard == g && c.key == k {
-			return true
+	h, _ := ctx.Value(claimContextKey{}).(*holding)
+	for ; h != nil; h = h.outer {
+		for _, c := range h.claims {
+			if c.guard == g && c.key == k {
+				return true
+			}
 		}
 	}
 	return false

@@ -93,3 +93,52 @@ func TestClose_DuringAClaim_LeavesNoClaimBehind(t *testing.T) {
 		})
 	})
 }
+
+// A handler may work on another message inside, but not come back to its own key, however deep: it would wait for itself.
+func TestDo_NestedWithTheSameKey_IsRefusedAtAnyDepth(t *testing.T) {
+	inEachMode(t, allModes, func(t *testing.T, mode dedupe.Mode) {
+		w := newWorld(t, mode)
+		_, err := w.Do(context.Background(), delivery("A"), func(ctx context.Context, _ *dedupe.Claim) error {
+			_, err := w.Do(ctx, delivery("A"), w.apply)
+			require.ErrorIs(t, err, dedupe.ErrNested)
+			_, err = w.Do(ctx, delivery("B"), func(ctx context.Context, _ *dedupe.Claim) error {
+				_, err := w.Do(ctx, delivery("A"), w.apply)
+				return err
+			})
+			require.ErrorIs(t, err, dedupe.ErrNested)
+			return err
+		})
+		require.ErrorIs(t, err, dedupe.ErrNested)
+		require.Zero(t, w.effects("A"))
+	})
+}
+
+// brokenStore answers what no store may.
+type brokenStore struct {
+	wiredStore
+	answer func(n int) []dedupe.Reply
+}
+
+func (s brokenStore) Claim(_ context.Context, r []dedupe.ClaimRequest) []dedupe.Reply {
+	return s.answer(len(r))
+}
+
+// brokenCompleter does so to Complete only.
+type brokenCompleter struct {
+	wiredStore
+	answer func(n int) []dedupe.Reply
+}
+
+func (s brokenCompleter) Complete(_ context.Context, r []dedupe.CompleteRequest) []dedupe.Reply {
+	return s.answer(len(r))
+}
+
+func verdicts(v dedupe.Verdict) func(int) []dedupe.Reply {
+	return func(n int) []dedupe.Reply {
+		reps := make([]dedupe.Reply, n)
+		for i := range reps {
+			reps[i].Verdict = v
+		}
+		return reps
+	}
+}

@@ -26,7 +26,7 @@ type hold struct {
 // renewed at a third of their lease until the returned func is called, which is to be after they are settled; it reports
 // whether a lease was lost. A handler that goes on for StopGrace after its context ended is named in the log and renewed no more.
 func (g *Guard) Hold(ctx context.Context, claims ...*Claim) (context.Context, func() error) {
-	hctx, cancel := context.WithCancelCause(context.WithValue(ctx, claimContextKey{}, claims))
+	hctx, cancel := context.WithCancelCause(withClaims(ctx, claims))
 	h := &hold{guard: g, claims: claims, cancel: cancel, returned: make(chan struct{})}
 	for _, c := range claims {
 		c.mu.Lock()
