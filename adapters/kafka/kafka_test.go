@@ -278,8 +278,10 @@ func committed(t testing.TB, brokers []string, group, topic string, partitions i
 	for i := range out {
 		out[i] = -1
 	}
-	if errors.Is(res.Error, kafkago.GroupIdNotFound) || errors.Is(res.Error, kafkago.GroupCoordinatorNotAvailable) {
-		return out // not yet
+	for _, notYet := range []error{kafkago.GroupIdNotFound, kafkago.GroupCoordinatorNotAvailable, kafkago.NotCoordinatorForGroup, kafkago.GroupLoadInProgress} {
+		if errors.Is(res.Error, notYet) {
+			return out
+		}
 	}
 	require.NoError(t, res.Error)
 	for _, p := range res.Topics[topic] {

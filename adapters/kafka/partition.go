@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,8 @@ import (
 type partition struct {
 	s     *session
 	tp    TopicPartition
-	route *route // whose pool and limits it has
+	route *route        // whose pool and limits it has
+	drain time.Duration // how long its handlers may take to end
 	retry bool   // of a retry topic
 	tier  time.Duration
 
@@ -36,6 +38,10 @@ func newPartition(s *session, tp TopicPartition, offset int64) *partition {
 	p.end.Store(-1)
 	p.tier, p.retry = tierOf(s.r.cfg.Group, tp.Topic)
 	p.route = s.r.plan.routeOf(tp.Topic)
+	p.drain = p.route.policy.DrainTimeout
+	if p.retry {
+		p.drain = s.r.plan.longestDrain() // its messages belong to any route
+	}
 	p.waiting.limit = s.r.cfg.MaxWaiting
 	cfg := lanes.Config[*consumer.Message]{
 		Run:       p.process,
@@ -65,10 +71,12 @@ func (p *partition) fetch() {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			p.trouble(ctx, err, troubles.next())
+			p.trouble(ctx, err, &troubles)
 			continue
 		}
-		troubles.reset()
+		if troubles.reset() {
+			p.s.r.log.InfoContext(ctx, "fetching again", "topic", p.tp.Topic, "partition", p.tp.Partition)
+		}
 		buf = f.records
 		p.end.Store(f.end)
 		p.fetched.Store(time.Now().UnixNano())
@@ -80,21 +88,26 @@ func (p *partition) fetch() {
 	}
 }
 
-// trouble says what is wrong and waits, or ends the session.
-func (p *partition) trouble(ctx context.Context, err error, wait time.Duration) {
-	log := p.s.r.log.With("topic", p.tp.Topic, "partition", p.tp.Partition)
+// trouble says what is wrong, loudly once, and waits, or ends the session.
+func (p *partition) trouble(ctx context.Context, err error, troubles *backoff) {
+	level := slog.LevelWarn
+	if troubles.wait > 0 {
+		level = slog.LevelDebug
+	}
 	switch {
 	case errors.Is(err, kafkago.OffsetOutOfRange):
 		p.outOfRange()
-	case errors.Is(err, kafkago.NotLeaderForPartition), errors.Is(err, kafkago.LeaderNotAvailable), errors.Is(err, kafkago.FencedLeaderEpoch),
-		errors.Is(err, kafkago.UnknownLeaderEpoch), errors.Is(err, kafkago.OffsetNotAvailable):
-		log.DebugContext(ctx, "leader is moving; fetching again", "err", err)
-	case errors.Is(err, errTopicGone), errors.Is(err, kafkago.UnknownTopicOrPartition):
-		log.DebugContext(ctx, "topic is not there; fetching again", "err", err) // watch decides
-	default:
-		log.WarnContext(ctx, "fetch failed; trying again", "err", err)
+	case moving(err):
+		level = slog.LevelDebug
 	}
-	sleep(ctx, wait) //nolint:errcheck // the loop looks at ctx
+	p.s.r.log.Log(ctx, level, "fetch failed; trying again", "topic", p.tp.Topic, "partition", p.tp.Partition, "err", err)
+	sleep(ctx, troubles.next()) //nolint:errcheck // the loop looks at ctx
+}
+
+// moving: another broker leads the partition by now, or the topic is gone, about which watch decides. The Transport learns it within metadataTTL.
+func moving(err error) bool {
+	return errors.Is(err, kafkago.NotLeaderForPartition) || errors.Is(err, kafkago.LeaderNotAvailable) || errors.Is(err, kafkago.FencedLeaderEpoch) ||
+		errors.Is(err, kafkago.UnknownLeaderEpoch) || errors.Is(err, kafkago.OffsetNotAvailable) || errors.Is(err, kafkago.UnknownTopicOrPartition) || errors.Is(err, errTopicGone)
 }
 
 // deliver hands over what was fetched. A record of a retry topic waits here until it is due, and with it all behind it, which are due later: no claim, no lane, no
@@ -195,4 +208,8 @@ func (b *backoff) next() time.Duration {
 	return b.wait
 }
 
-func (b *backoff) reset() { b.wait = 0 }
+// reset says whether there was anything to reset.
+func (b *backoff) reset() (was bool) {
+	was, b.wait = b.wait > 0, 0
+	return was
+}

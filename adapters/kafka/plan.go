@@ -60,6 +60,13 @@ func (p *plan) routeOfCopy(m *consumer.Message) *route {
 	return p.routes[0]
 }
 
+func (p *plan) longestDrain() (d time.Duration) {
+	for _, rt := range p.routes {
+		d = max(d, rt.policy.DrainTimeout)
+	}
+	return d
+}
+
 func newPlan(cfg Config, routes []Route) *plan {
 	p := &plan{byTopic: map[string]*route{}, counts: map[string]int{}}
 	for _, r := range routes {

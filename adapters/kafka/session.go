@@ -156,7 +156,7 @@ func (s *session) drainParts(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, p := range s.parts {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, p.route.policy.DrainTimeout)
+			ctx, cancel := context.WithTimeout(ctx, p.drain)
 			defer cancel()
 			err := p.lanes.Drain(ctx, handlerGrace)
 			if errors.Is(err, consumer.ErrDrainTimeout) {

@@ -19,14 +19,6 @@ type record struct {
 	headers    []protocol.Header
 }
 
-func (r *record) size() int {
-	n := len(r.key) + len(r.value)
-	for _, h := range r.headers {
-		n += len(h.Key) + len(h.Value)
-	}
-	return n
-}
-
 // committed appends to dst what a reader at offset from may see of a fetch response with read-committed isolation: no control records, no
 // records of aborted transactions (the broker delivers both, and leaves it to the reader to drop them), nothing before from. next is where
 // to fetch next.
