@@ -11,6 +11,14 @@ const (
 	storeLog   = "log"
 )
 
+// opClaim is the operation of which Busy, Done and Dead are answers; to the others they are errors.
+const opClaim = "claim"
+
+// sayable says whether a store may answer v to op without an error.
+func sayable(op string, v Verdict) bool {
+	return v == Claimed || op == opClaim && (v == Busy || v == Done || v == Dead)
+}
+
 // ask makes one call to a store, shows it to the hooks, and makes sure that every request has an answer.
 func ask[Q any](ctx context.Context, g *Guard, store, op string, f func(context.Context, []Q) []Reply, reqs ...Q) []Reply {
 	if len(reqs) == 0 {
@@ -26,7 +34,7 @@ func ask[Q any](ctx context.Context, g *Guard, store, op string, f func(context.
 	}
 	var err error
 	for i := range reps {
-		if reps[i].Err == nil && reps[i].Verdict == 0 {
+		if reps[i].Err == nil && !sayable(op, reps[i].Verdict) {
 			reps[i].Err = ErrOutcomeUnknown
 		}
 		if err == nil && reps[i].Err != nil {

@@ -193,7 +193,7 @@ func (g *Guard) askRedis(ctx context.Context, as []*attempt) {
 	for i, a := range as {
 		reqs[i] = a.req
 	}
-	reps := ask(ctx, g, storeRedis, "claim", g.cfg.Store.Claim, reqs...)
+	reps := ask(ctx, g, storeRedis, opClaim, g.cfg.Store.Claim, reqs...)
 	for i, a := range as {
 		a.redis = reps[i]
 		if g.cfg.Mode == RedisOnly {
@@ -207,7 +207,7 @@ func (g *Guard) askRedis(ctx context.Context, as []*attempt) {
 func (g *Guard) redisDecides(ctx context.Context, a *attempt) {
 	r := a.redis
 	if errors.Is(r.Err, ErrOutcomeUnknown) {
-		r = ask(ctx, g, storeRedis, "claim", g.cfg.Store.Claim, a.req)[0]
+		r = ask(ctx, g, storeRedis, opClaim, g.cfg.Store.Claim, a.req)[0]
 	}
 	if errors.Is(r.Err, ErrMemoryLost) && g.cfg.OnMemoryLoss == ContinueOnMemoryLoss {
 		g.anomaly(ctx, "memory-lost", a.key, r.Err)
@@ -215,7 +215,7 @@ func (g *Guard) redisDecides(ctx context.Context, a *attempt) {
 			a.fail(opError("claim", a.key, err))
 			return
 		}
-		r = ask(ctx, g, storeRedis, "claim", g.cfg.Store.Claim, a.req)[0]
+		r = ask(ctx, g, storeRedis, opClaim, g.cfg.Store.Claim, a.req)[0]
 	}
 	a.redis = r
 	a.phantom = a.phantom && r.Err != nil
@@ -306,12 +306,12 @@ func (g *Guard) askLog(ctx context.Context, as []*attempt) {
 	for i, a := range as {
 		reqs[i] = a.req
 	}
-	reps := ask(ctx, g, storeLog, "claim", g.cfg.Log.Claim, reqs...)
+	reps := ask(ctx, g, storeLog, opClaim, g.cfg.Log.Claim, reqs...)
 	var told []Record
 	for i, a := range as {
 		r := reps[i]
 		if errors.Is(r.Err, ErrOutcomeUnknown) && ctx.Err() == nil { // the same statement, the same owner
-			r = ask(ctx, g, storeLog, "claim", g.cfg.Log.Claim, a.req)[0]
+			r = ask(ctx, g, storeLog, opClaim, g.cfg.Log.Claim, a.req)[0]
 		}
 		a.phantom = a.phantom && r.Err != nil
 		switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -140,5 +141,38 @@ func verdicts(v dedupe.Verdict) func(int) []dedupe.Reply {
 			reps[i].Verdict = v
 		}
 		return reps
+	}
+}
+
+// A store that answers too little, nothing, or what it may not say is not taken at its word.
+func TestStore_BrokenAnswer_IsAnUnknownOutcome(t *testing.T) {
+	for name, answer := range map[string]func(int) []dedupe.Reply{
+		"no reply":       func(int) []dedupe.Reply { return nil },
+		"too many":       func(n int) []dedupe.Reply { return verdicts(dedupe.Claimed)(n + 1) },
+		"zero verdict":   verdicts(0),
+		"conflict":       verdicts(dedupe.Conflict),
+		"verdict from 9": verdicts(9),
+	} {
+		t.Run("claim/"+name, func(t *testing.T) {
+			w := newWorld(t, dedupe.RedisOnly)
+			g := w.process(func(c *dedupe.Config) { c.Store = brokenStore{w.redis, answer} })
+			_, err := g.Do(context.Background(), delivery("A"), w.apply)
+			require.ErrorIs(t, err, dedupe.ErrOutcomeUnknown)
+			require.Zero(t, w.effects("A"))
+		})
+	}
+	for name, answer := range map[string]func(int) []dedupe.Reply{
+		"no reply": func(int) []dedupe.Reply { return nil }, "zero verdict": verdicts(0), "busy": verdicts(dedupe.Busy), "dead": verdicts(dedupe.Dead),
+	} {
+		t.Run("complete/"+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, dedupe.RedisOnly)
+				g := w.process(func(c *dedupe.Config) { c.Store = brokenCompleter{w.redis, answer} })
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				_, err := g.Do(ctx, delivery("A"), w.apply)
+				require.ErrorIs(t, err, dedupe.ErrOutcomeUnknown, "not acknowledged")
+			})
+		})
 	}
 }
