@@ -131,11 +131,14 @@ func (s *Store) send(ctx context.Context, calls []*call, inFull bool) {
 		cmds[i].SetFirstKeyPos(3)
 		_ = pipe.Process(timed, cmds[i]) // a pipeline collects; it cannot fail
 	}
-	_, _ = pipe.Exec(timed) // each command has its own error
+	_, whole := pipe.Exec(timed)
 
 	var unknown []*call
 	for i, c := range calls {
 		err := cmds[i].Err()
+		if err == nil && cmds[i].Val() == nil {
+			err = whole // no reply was read: go-redis does not tell the commands when a new connection was refused by the server
+		}
 		switch {
 		case codeOf(err) == "NOSCRIPT" && !inFull:
 			unknown = append(unknown, c)

@@ -50,29 +50,23 @@ func (s *Store) Check(ctx context.Context, env dedupe.CheckEnv) ([]dedupe.Findin
 		err = s.tryScript(ctx, env.Scope)
 	}
 	if err != nil {
-		return nil, opError("check", "redis", checkError(err))
+		return nil, opError("check", "store", checkError(err))
 	}
 	return findings, nil
 }
 
-// checkError tells a server that is away from one that refuses us.
+// checkError tells a server that is away from one that refuses us. err is of the client or classified already.
 func checkError(err error) error {
-	if slices.Contains(refusing, codeOf(err)) {
-		return fmt.Errorf("redis refuses us: %w; %s", serverError(err), refusedRemedy)
-	}
-	if errors.Is(err, dedupe.ErrUnavailable) || errors.Is(err, dedupe.ErrOutcomeUnknown) {
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case slices.Contains(refusing, codeOf(err)):
+		return &refusedError{err}
+	case dedupe.IsOutage(err):
 		return readOnly(err)
 	}
 	return readOnly(classify(err))
-}
-
-// serverError is the error that the server answered with.
-func serverError(err error) error {
-	var answer redis.Error
-	if errors.As(err, &answer) {
-		return answer
-	}
-	return err
 }
 
 func (s *Store) checkTimes(env dedupe.CheckEnv) (findings []dedupe.Finding) {

@@ -75,7 +75,8 @@ func parseTarget(rest string) (target, error) {
 	}
 	for host := range strings.SplitSeq(authority, ",") {
 		// A password with a slash in it ends up here, and must not be shown.
-		if u, err := url.Parse("redis://" + host); err != nil || strings.Contains(host, "@") || u.Host == "" {
+		u, err := url.Parse("redis://" + host)
+		if err != nil || u.Host == "" || strings.Contains(host, "@") || strings.Contains(host, ":") && u.Port() == "" || strings.Contains(u.Hostname(), ":") && host[0] != '[' {
 			return t, errors.New("redisstore: client URL: a host is not HOST:PORT; special characters in user and password are escaped as %XX, / as %2F")
 		}
 		t.hosts = append(t.hosts, host)

@@ -25,7 +25,7 @@ var errOpen = errors.New("redis has not been answering; the breaker is open")
 // notDone are the codes by which a server says that it did nothing. Each script writes at most once, so they hold for scripts too.
 var notDone = []string{
 	"OOM", "READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "MISCONF", "NOREPLICAS", "NOSCRIPT",
-	"NOAUTH", "WRONGPASS", "NOPERM",
+	"NOAUTH", "WRONGPASS", "NOPERM", "DENIED",
 }
 
 // passing are those of notDone that a cluster or a starting server says for a moment only.
@@ -46,6 +46,10 @@ func codeOf(err error) string {
 		return "CLUSTERDOWN"
 	case strings.HasPrefix(text, "ERR max number of clients"):
 		return "BUSY"
+	case strings.HasPrefix(text, "ERR Protocol error: unauthenticated"): // too many arguments for a connection without password
+		return "NOAUTH"
+	case strings.HasPrefix(text, "ERR The user executing the script can't"): // Redis 7.0
+		return "NOPERM"
 	case scriptFailure.MatchString(text): // Redis 6 puts the cause behind the script's line
 		return scriptFailure.FindStringSubmatch(text)[1]
 	}
@@ -70,7 +74,7 @@ func classify(err error) error {
 	case code == "WRONGTYPE":
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case slices.Contains(refusing, code):
-		return fmt.Errorf("%w: redis refuses us: %w; %s", dedupe.ErrUnavailable, err, refusedRemedy)
+		return fmt.Errorf("%w: %w", dedupe.ErrUnavailable, &refusedError{err})
 	case slices.Contains(notDone, code):
 		return fmt.Errorf("%w: %w", dedupe.ErrUnavailable, err)
 	case code != "":
@@ -83,7 +87,15 @@ func classify(err error) error {
 	}
 }
 
-const refusedRemedy = "set user and password in the URL or the client's options, and allow the user +@scripting, +@read, +@write, +ping and +info on the keys of Config.Prefix"
+// refusedError is an answer by which a server refuses us, with the remedy.
+type refusedError struct{ answer error }
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("redis refuses us (%s): %v; set user and password in the URL or the client's options, and allow the user +@scripting, +@read, +@write, +ping and +info on the keys of Config.Prefix",
+		codeOf(e.answer), e.answer)
+}
+
+func (e *refusedError) Unwrap() error { return e.answer }
 
 // readOnly turns ErrOutcomeUnknown, which says nothing about a call that changes nothing or may simply be repeated, into ErrUnavailable.
 func readOnly(err error) error {

@@ -25,13 +25,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/idemq/idemq/internal/testenv.(*Server).Start.func1"))
 }
 
-// newStore returns a Store with its own client, and the client. The timeout is long: two cores may be shared by many.
+// newStore returns a Store with its own client, and the client. Its timeouts are long: two cores may be shared by many, and a test that
+// is about a timeout sets its own.
 func newStore(t testing.TB, url string, change ...func(*redisstore.Config)) (*redisstore.Store, redis.UniversalClient) {
 	t.Helper()
-	rdb, err := redisstore.NewClient(url)
+	sep := "?"
+	if strings.Contains(url, "?") {
+		sep = "&"
+	}
+	rdb, err := redisstore.NewClient(url + sep + "dial_timeout=60s&read_timeout=60s&write_timeout=60s&pool_timeout=60s")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
-	cfg := redisstore.Config{Timeout: 5 * time.Second}
+	cfg := redisstore.Config{Timeout: time.Minute}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -43,7 +48,7 @@ func newStore(t testing.TB, url string, change ...func(*redisstore.Config)) (*re
 // admin is a client for what a test does to a server.
 func admin(t testing.TB, addr string) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 3, DisableIdentity: true})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 	return rdb
 }
@@ -100,7 +105,7 @@ func inspect(t testing.TB, s dedupe.Store, k dedupe.Key) dedupe.Record {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 30*time.Second, 10*time.Millisecond, what)
+	require.Eventually(t, ok, 2*time.Minute, 10*time.Millisecond, what)
 }
 
 // proxy stands between a client and a server.

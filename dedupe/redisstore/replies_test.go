@@ -198,7 +198,7 @@ func refusesForeign(t *testing.T, s *redisstore.Store, k, good dedupe.Key) {
 	require.ErrorIs(t, s.Forget(ctx, k, dedupe.Audit{}), redisstore.ErrForeign)
 }
 
-// '' .. 1234567890123456 gives 1.2345678901235e+15 in Lua.
+// ” .. 1234567890123456 gives 1.2345678901235e+15 in Lua.
 func TestNumbers_AreNeverFloats(t *testing.T) {
 	s, rdb := newStore(t, testenv.Redis(t))
 	k := key(t, scope(), "1")
