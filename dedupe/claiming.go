@@ -31,7 +31,8 @@ type attempt struct {
 	inStore  bool  // Redis holds, or may hold, a claim of ours
 	phantom  bool  // the authority may hold a claim of our owner without our knowing
 	degraded bool
-	start    time.Time
+	start    time.Time // of the question, for hooks
+	sent     time.Time // of the last statement that may have made a claim: its lease counts from here
 }
 
 func (a *attempt) decide(v Verdict, rec Record) {
@@ -191,7 +192,7 @@ func (g *Guard) askRedis(ctx context.Context, as []*attempt) {
 	}
 	reqs := make([]ClaimRequest, len(as))
 	for i, a := range as {
-		reqs[i] = a.req
+		reqs[i], a.sent = a.req, time.Now()
 	}
 	reps := ask(ctx, g, storeRedis, opClaim, g.cfg.Store.Claim, reqs...)
 	for i, a := range as {
@@ -304,7 +305,7 @@ func (g *Guard) askLog(ctx context.Context, as []*attempt) {
 	}
 	reqs := make([]ClaimRequest, len(as))
 	for i, a := range as {
-		reqs[i] = a.req
+		reqs[i], a.sent = a.req, time.Now()
 	}
 	reps := ask(ctx, g, storeLog, opClaim, g.cfg.Log.Claim, reqs...)
 	var told []Record
@@ -345,7 +346,7 @@ func (g *Guard) claimed(a *attempt) {
 	g.unsettled.change(a.key, func(m *memory) { *m = memory{} })
 	c := &Claim{
 		guard: g, key: a.key, delivery: a.d, owner: a.req.Owner, incarnation: a.req.Incarnation,
-		degraded: a.degraded, inStore: a.inStore, sent: a.start,
+		degraded: a.degraded, inStore: a.inStore, sent: a.sent,
 	}
 	if a.redis.Err == nil && a.redis.Verdict == Claimed {
 		c.rec, c.known = a.redis.Record, true

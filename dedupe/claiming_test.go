@@ -176,3 +176,25 @@ func TestStore_BrokenAnswer_IsAnUnknownOutcome(t *testing.T) {
 		})
 	}
 }
+
+// A lease is counted from the sending of the statement that made it, not from the arrival of the delivery: a fast path that hangs
+// for longer than a lease does not make a claim of the log look lost.
+func TestProtocol2_LeaseIsCountedFromTheStatementThatMadeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		w.redis.fails(refused)
+		w.redis.pauses(func(op string) {
+			if op == "claim" {
+				time.Sleep(2 * lease)
+			}
+		})
+		out, err := w.Do(context.Background(), delivery("A"), func(ctx context.Context, c *dedupe.Claim) error {
+			synctest.Wait()
+			require.NoError(t, context.Cause(ctx))
+			return w.apply(ctx, c)
+		})
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict)
+		require.Zero(t, w.hooks.losses())
+	})
+}
