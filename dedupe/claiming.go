@@ -242,7 +242,8 @@ func (g *Guard) redisAdvises(ctx context.Context, a *attempt) {
 	case r.Verdict == Claimed:
 		a.inStore = true
 	case r.Verdict == Busy:
-		if since := g.unsettled.firstBusy(a.key); time.Since(since) < g.cfg.Lease {
+		if left := g.cfg.Lease - time.Since(g.unsettled.firstBusy(a.key)); left > 0 {
+			r.Record.LeaseLeft = min(r.Record.LeaseLeft, left)
 			a.decide(Busy, r.Record)
 		}
 	case r.Verdict == Done && !r.Record.Fingerprint.Differs(a.d.Fingerprint) && g.believed(ctx, r.Record):

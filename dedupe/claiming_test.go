@@ -198,3 +198,30 @@ func TestProtocol2_LeaseIsCountedFromTheStatementThatMadeIt(t *testing.T) {
 		require.Zero(t, w.hooks.losses())
 	})
 }
+
+// [M: busyforever]: Redis says Busy for a claim that nobody has, with any lease. It is believed for one lease by our own clock, which the
+// caller is told; then the log is asked.
+func TestProtocol1_BusyFromRedis_IsBelievedForOneLeaseOnly(t *testing.T) {
+	inEachMode(t, []dedupe.Mode{dedupe.Transactional, dedupe.Logged}, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			rec := dedupe.Record{Key: w.key("A"), State: dedupe.StateClaimed, Owner: "nobody", LeaseLeft: time.Hour}
+			require.NoError(t, w.mem.Learn(context.Background(), []dedupe.Record{rec}, time.Hour)[0])
+
+			start := time.Now()
+			var busy *dedupe.BusyError
+			for tries := 0; ; tries++ {
+				_, err := w.deliver("A")
+				if err == nil {
+					break
+				}
+				require.ErrorAs(t, err, &busy)
+				require.LessOrEqual(t, busy.RetryIn, lease-time.Since(start))
+				require.Less(t, tries, 100)
+				time.Sleep(max(busy.RetryIn, time.Millisecond))
+			}
+			require.Equal(t, lease, time.Since(start))
+			require.Equal(t, 1, w.effects("A"))
+		})
+	})
+}
