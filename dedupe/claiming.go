@@ -210,8 +210,10 @@ func (g *Guard) redisDecides(ctx context.Context, a *attempt) {
 	if errors.Is(r.Err, ErrOutcomeUnknown) {
 		r = ask(ctx, g, storeRedis, opClaim, g.cfg.Store.Claim, a.req)[0]
 	}
-	if errors.Is(r.Err, ErrMemoryLost) && g.cfg.OnMemoryLoss == ContinueOnMemoryLoss {
+	if errors.Is(r.Err, ErrMemoryLost) {
 		g.anomaly(ctx, "memory-lost", a.key, r.Err)
+	}
+	if errors.Is(r.Err, ErrMemoryLost) && g.cfg.OnMemoryLoss == ContinueOnMemoryLoss {
 		if err := g.remember(ctx); err != nil {
 			a.fail(opError("claim", a.key, err))
 			return

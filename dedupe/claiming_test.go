@@ -225,3 +225,43 @@ func TestProtocol1_BusyFromRedis_IsBelievedForOneLeaseOnly(t *testing.T) {
 		})
 	})
 }
+
+// RedisOnly: a lost memory is named, and by policy halts or goes on.
+func TestProtocol8_LostMemory_IsNamedAndHaltsOrGoesOn(t *testing.T) {
+	t.Run("halt", func(t *testing.T) {
+		w := newWorld(t, dedupe.RedisOnly)
+		_, err := w.deliver("A")
+		require.NoError(t, err)
+		w.mem.Flush()
+		for range 2 {
+			_, err = w.deliver("A")
+			require.ErrorIs(t, err, dedupe.ErrMemoryLost)
+			require.Equal(t, 1, w.effects("A"))
+		}
+		require.Contains(t, w.hooks.codes(), "memory-lost")
+	})
+	t.Run("continue", func(t *testing.T) {
+		w := newWorld(t, dedupe.RedisOnly, func(c *dedupe.Config) { c.OnMemoryLoss = dedupe.ContinueOnMemoryLoss })
+		_, err := w.deliver("A")
+		require.NoError(t, err)
+		w.mem.Flush()
+		out, err := w.deliver("A")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict)
+		require.Equal(t, 2, w.effects("A"), "as far as Redis remembers")
+		require.Equal(t, []string{"memory-lost"}, w.hooks.codes())
+	})
+	t.Run("a start accepts the loss by name", func(t *testing.T) {
+		w := newWorld(t, dedupe.RedisOnly)
+		_, err := w.deliver("A")
+		require.NoError(t, err)
+		w.mem.RestoreFrom(w.mem.Snapshot())
+		_, err = w.deliver("B")
+		require.ErrorIs(t, err, dedupe.ErrMemoryLost)
+		w.Guard = w.process()
+		out, err := w.deliver("B")
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Claimed, out.Verdict)
+		require.Contains(t, w.hooks.codes(), "memory-lost")
+	})
+}
