@@ -265,3 +265,38 @@ func TestProtocol8_LostMemory_IsNamedAndHaltsOrGoesOn(t *testing.T) {
 		require.Contains(t, w.hooks.codes(), "memory-lost")
 	})
 }
+
+// Entering the scope hangs: a delivery whose context ends does not wait for another's attempt.
+func TestEnter_ThatHangs_HoldsNobodyBeyondItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		release := make(chan struct{})
+		w.log.pauses(func(op string) {
+			if op == "enter" {
+				<-release
+			}
+		})
+		ended := make(chan error)
+		go func() {
+			_, err := w.deliver("A")
+			ended <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		go func() {
+			_, err := w.Do(ctx, delivery("B"), w.apply)
+			ended <- err
+		}()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			require.ErrorIs(t, err, dedupe.ErrUnavailable)
+		default:
+			t.Error("B waits for A's attempt")
+		}
+		close(release)
+		require.NoError(t, <-ended)
+	})
+}

@@ -14,9 +14,9 @@ import (
 type Guard struct {
 	cfg Config
 
-	entering sync.Mutex   // one Enter or Remember at a time
-	entered  atomic.Bool  // the scope row is ours (modes with a log), or the marks are set (RedisOnly)
-	known    atomic.Value // Incarnation: the last one the log told us
+	entering chan struct{} // holds a token while one Enter or Remember is under way
+	entered  atomic.Bool   // the scope row is ours (modes with a log), or the marks are set (RedisOnly)
+	known    atomic.Value  // Incarnation: the last one the log told us
 
 	unsettled unsettled // deliveries of this process that ended without an answer
 	renewer   renewer   // of the claims in flight
@@ -34,7 +34,7 @@ func New(cfg Config) (*Guard, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	g := &Guard{cfg: cfg}
+	g := &Guard{cfg: cfg, entering: make(chan struct{}, 1)}
 	g.unsettled.lease = cfg.Lease
 	g.renewer.guard = g
 	return g, nil
@@ -210,8 +210,12 @@ func (g *Guard) enter(ctx context.Context) error {
 	if g.entered.Load() {
 		return nil
 	}
-	g.entering.Lock()
-	defer g.entering.Unlock()
+	select {
+	case g.entering <- struct{}{}:
+		defer func() { <-g.entering }()
+	case <-ctx.Done():
+		return fmt.Errorf("dedupe: enter scope %q: %w: %w", g.cfg.Scope, ErrUnavailable, context.Cause(ctx))
+	}
 	if g.entered.Load() {
 		return nil
 	}
