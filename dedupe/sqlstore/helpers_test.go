@@ -83,7 +83,9 @@ func (d database) migrated(t testing.TB, change ...func(*sqlstore.Config)) (*sql
 }
 
 // rebound is a query with question marks in the placeholders of db.
-func rebound(db *sqlx.DB, query string) string { return sqlx.Rebind(sqlx.BindType(bindName(db)), query) }
+func rebound(db *sqlx.DB, query string) string {
+	return sqlx.Rebind(sqlx.BindType(bindName(db)), query)
+}
 
 func bindName(db *sqlx.DB) string {
 	if db.DriverName() == "sqlite" {
