@@ -62,6 +62,10 @@ func (onceCmd) NoRetry() bool { return true }
 // run makes the calls that have no error yet, in one pipeline. Each call is answered.
 func (s *Store) run(ctx context.Context, calls []*call) {
 	for len(calls) > 0 {
+		if len(calls) == 1 && calls[0].err == nil {
+			s.runDistinct(ctx, calls)
+			return
+		}
 		// The same key twice is decided in order whatever has to be sent again: the second waits for the first.
 		var now, later []*call
 		taken := make(map[string]bool, len(calls))

@@ -166,40 +166,41 @@ func (s *Store) identities(ctx context.Context, scope string) ([]string, error) 
 
 // identity is who a server said it is.
 type identity struct {
-	mu          sync.Mutex
-	text        string
-	asked       time.Time
-	connections uint32 // made by the client when it was asked
+	mu      sync.Mutex
+	text    string
+	err     error
+	asked   time.Time // when the answer, or the error, came
+	changes uint32    // of the client's connections, before it was asked
 }
 
 // whoIs returns the server's run_id and master_replid, or unknownIdentity if it does not tell. An answer is kept for age, and until
-// the client makes a connection: it may be one to another server.
+// the client makes or loses a connection: the next one may be to another server.
 func (n *node) whoIs(ctx context.Context, timeout, age time.Duration) (string, error) {
-	id := &n.identity
+	id, began := &n.identity, time.Now()
 	id.mu.Lock() // while one asks, the others wait for the answer
 	defer id.mu.Unlock()
-	connections := connectionsMade(n.client)
-	if time.Since(id.asked) < age && connections == id.connections {
+	if id.err != nil && id.asked.After(began) {
+		return "", id.err
+	}
+	changes := connectionChanges(n.client)
+	if id.err == nil && time.Since(id.asked) < age && changes == id.changes {
 		return id.text, nil
 	}
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	text, err := readIdentity(timed, n.client)
-	if err != nil {
-		return "", err
-	}
-	id.text, id.asked, id.connections = text, time.Now(), connections
-	return text, nil
+	id.text, id.err = readIdentity(timed, n.client)
+	id.asked, id.changes = time.Now(), changes
+	return id.text, id.err
 }
 
-// connectionsMade counts the connections that the client has made, in the pool that pipelines go by and in the other.
-func connectionsMade(client commands) uint32 {
+// connectionChanges counts the connections that the client has made and lost, in the pool that pipelines go by and in the other.
+func connectionChanges(client commands) uint32 {
 	stats := client.PoolStats()
-	made := stats.Misses
+	n := stats.Misses + stats.StaleConns
 	if p := stats.PipelineStats; p != nil {
-		made += p.Misses
+		n += p.Misses + p.StaleConns
 	}
-	return made
+	return n
 }
 
 // readIdentity asks in a pipeline, as the scripts are run.
