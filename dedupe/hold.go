@@ -88,8 +88,14 @@ func (h *hold) expire() {
 	h.lose(h.claims[0])
 }
 
-// lose ends the handler's context. Late success is still completed, if nobody took the claim.
+// lose ends the handler's context. Late success is still completed, if nobody took the claim. Once the handler has returned there is nothing
+// to end: what became of the claim is in the store's answer to Complete or Release.
 func (h *hold) lose(c *Claim) {
+	select {
+	case <-h.returned:
+		return
+	default:
+	}
 	h.mu.Lock()
 	first := h.lost == nil
 	if first {
