@@ -15,8 +15,9 @@ import (
 // message's row too. Safe for concurrent use.
 type Log struct {
 	*book
-	scopes map[string]dedupe.ScopeRow
-	values map[string]value
+	scopes  map[string]dedupe.ScopeRow
+	values  map[string]value
+	commits int // numbers the commits
 }
 
 var _ dedupe.Log = (*Log)(nil)

@@ -3,28 +3,30 @@ package memstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/idemq/idemq/dedupe"
 )
 
-// value is what a name has in a Log's small database. version grows with each commit that writes it.
+// value is what a name has in a Log's small database, and the number of the commit that wrote it; numbers are not used again, not
+// even after a restore.
 type value struct {
-	is      any
-	version int
+	is     any
+	commit int
 }
 
-// errConflict: another transaction wrote what this one read or wrote. It is run again.
-var errConflict = errors.New("another transaction was first")
+// errConflict: another transaction wrote what this one read or wrote. Nothing was done, and no handler is to blame.
+var errConflict = fmt.Errorf("memstore: commit: another transaction was first: %w", dedupe.ErrUnavailable)
 
 // errEnded: the transaction is over.
-var errEnded = errors.New("transaction has ended")
+var errEnded = errors.New("memstore: commit: transaction has ended")
 
 // Tx is a transaction of a Log: changes of values, and rows of messages, that take effect together or not at all. It sees its own
 // changes and otherwise what is committed. For one goroutine.
 type Tx struct {
 	log    *Log
-	read   map[string]int // version of what was looked at
+	read   map[string]int // the commit that wrote what was looked at; 0: none
 	set    map[string]any
 	rows   []dedupe.CompleteRequest
 	closed bool
@@ -52,7 +54,7 @@ func (tx *Tx) see(name string) any {
 	defer unlock()
 	v := tx.log.values[name]
 	if _, ok := tx.read[name]; !ok {
-		tx.read[name] = v.version
+		tx.read[name] = v.commit
 	}
 	return v.is
 }
@@ -105,8 +107,8 @@ func (b at) try(reqs []dedupe.CompleteRequest) (map[dedupe.Key]row, error) {
 	return trial.rows, nil
 }
 
-// Commit makes everything take effect, or nothing: ErrDuplicate if the row of a message is another's by now, another error if
-// another transaction changed what this one read, or if tx has ended.
+// Commit makes everything take effect, or nothing: ErrDuplicate if the row of a message is another's by now, ErrUnavailable if another
+// transaction changed what this one read, another error if tx has ended.
 func (tx *Tx) Commit() error {
 	if tx.closed {
 		return errEnded
@@ -118,14 +120,15 @@ func (tx *Tx) Commit() error {
 	if err != nil {
 		return err
 	}
-	for name, version := range tx.read {
-		if tx.log.values[name].version != version {
+	for name, commit := range tx.read {
+		if tx.log.values[name].commit != commit {
 			return errConflict
 		}
 	}
+	tx.log.commits++
 	maps.Copy(tx.log.rows, rows)
 	for name, v := range tx.set {
-		tx.log.values[name] = value{v, tx.log.values[name].version + 1}
+		tx.log.values[name] = value{v, tx.log.commits}
 	}
 	return nil
 }
@@ -147,33 +150,27 @@ func (l *Log) InTx(ctx context.Context, fn func(tx *Tx) error) error {
 
 func (l *Log) inTx(ctx context.Context, c *dedupe.Claim, fn func(tx *Tx) error) error {
 	for {
-		err := l.once(ctx, c, fn)
-		if !errors.Is(err, errConflict) {
+		tx := l.Begin()
+		if err := l.Record(tx, c); err != nil {
+			return err
+		}
+		c.Note(dedupe.NotRecorded) // until the commit
+		if err := ended(ctx); err != nil {
+			return opError("begin", c.Key(), err)
+		}
+		if err := fn(tx); err != nil {
+			return err
+		}
+		tx.rows[0] = c.RowToRecord() // with the result that fn may have set
+		switch err := tx.Commit(); {
+		case err == nil:
+			c.Note(dedupe.RowCommitted)
+			return nil
+		case errors.Is(err, dedupe.ErrDuplicate):
+			c.Note(dedupe.RowDuplicate)
+			return err
+		case !errors.Is(err, errConflict):
 			return err
 		}
 	}
-}
-
-// once runs fn in a transaction and notes on c what became of its row.
-func (l *Log) once(ctx context.Context, c *dedupe.Claim, fn func(tx *Tx) error) error {
-	tx := l.Begin()
-	if err := l.Record(tx, c); err != nil {
-		return err
-	}
-	c.Note(dedupe.NotRecorded) // until the commit
-	if err := ended(ctx); err != nil {
-		return opError("begin", c.Key(), err)
-	}
-	if err := fn(tx); err != nil {
-		return err
-	}
-	tx.rows[0] = c.RowToRecord() // with the result that fn may have set
-	err := tx.Commit()
-	switch {
-	case err == nil:
-		c.Note(dedupe.RowCommitted)
-	case errors.Is(err, dedupe.ErrDuplicate):
-		c.Note(dedupe.RowDuplicate)
-	}
-	return err
 }

@@ -149,8 +149,26 @@ func TestCommit_WhatWasReadHasChanged_IsRefused(t *testing.T) {
 	require.Equal(t, -1, tx1.Get("stock"), "a transaction sees its own changes")
 	require.Nil(t, l.Value("stock"), "nobody else does")
 	require.NoError(t, tx1.Commit())
-	require.Error(t, tx2.Commit())
+	require.ErrorIs(t, tx2.Commit(), dedupe.ErrUnavailable, "it is safe to run again, and no failure of the handler")
 	require.Equal(t, -1, l.Value("stock"))
+}
+
+func TestCommit_TheLogWasRestoredMeanwhile_IsRefused(t *testing.T) {
+	l := memstore.NewLog()
+	set := func(v int) {
+		tx := l.Begin()
+		tx.Set("stock", v)
+		require.NoError(t, tx.Commit())
+	}
+	set(1)
+	backup := l.Snapshot()
+	set(2)
+	tx := l.Begin()
+	takeOne(tx) // reads 2
+	l.RestoreFrom(backup)
+	set(7) // as many commits as before
+	require.ErrorIs(t, tx.Commit(), dedupe.ErrUnavailable)
+	require.Equal(t, 7, l.Value("stock"))
 }
 
 func TestInTx_OutsideOfAHandler_IsErrNoClaim(t *testing.T) {
