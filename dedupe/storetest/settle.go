@@ -103,6 +103,31 @@ var settling = []behaviour{
 		isStale(t, s.release(t, failedRequest(old)), dedupe.Busy)
 		equal(t, "failures", s.inspect(t, old.Key).Failures, 1)
 	}},
+	{told, "a record carries the incarnation that its last write was told, not that of its claim", func(t *testing.T, s *subject) {
+		for _, op := range []string{"complete", "release failed", "bury"} {
+			g := s.claimed(t, s.key(t, op))
+			g.Incarnation = "incarnation-2" // the log's answer carried it
+			reply := only(t, operations[op].do(t, s, false, []dedupe.Grip{g}))
+			isClaimed(t, reply)
+			equal(t, "incarnation after "+op, reply.Record.Incarnation, g.Incarnation)
+			equal(t, "incarnation after "+op, s.inspect(t, g.Key).Incarnation, g.Incarnation)
+		}
+		r := s.claimRequest(s.key(t, "complete"), newOwner())
+		r.Incarnation = "incarnation-2"
+		isVerdict(t, s.claim(t, r), dedupe.Done)
+		r.Incarnation = s.incarnation
+		isClaimed(t, s.claim(t, r))
+	}},
+	{told, "a release or a bury that says no retention keeps the key as long as it was kept", func(t *testing.T, s *subject) {
+		free, dead := s.claimed(t, s.key(t, "1")), s.claimed(t, s.key(t, "2"))
+		released, buried := failedRequest(free), buryRequest(dead)
+		released.Retention, buried.Retention = 0, 0
+		isClaimed(t, s.release(t, released))
+		isClaimed(t, s.bury(t, buried))
+		s.h.Advance(t, past)
+		equal(t, "failures", s.inspect(t, free.Key).Failures, 1)
+		isVerdict(t, s.claim(t, s.claimRequest(dead.Key, newOwner())), dedupe.Dead)
+	}},
 	{told, "release takes over the number of failures that the log returned", func(t *testing.T, s *subject) {
 		g := s.claimed(t, s.key(t, "1"))
 		r := failedRequest(g)
