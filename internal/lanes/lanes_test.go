@@ -342,9 +342,23 @@ func TestLanes_OffsetDeliveredTwice_IsDropped(t *testing.T) {
 	})
 }
 
+func TestLanes_Ended_TellsThatTheWatermarkMayHaveMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := lanes.NewPartition(t.Context(), lanes.NewPool(1), lanes.Config[string]{Run: func(_ context.Context, vs []string) []lanes.Result {
+			time.Sleep(time.Second)
+			return settle(len(vs))
+		}})
+		q.Deliver(0, nil, "")
+		ended := q.Ended()
+		require.EqualValues(t, 0, commit(q))
+		<-ended
+		require.EqualValues(t, 1, commit(q))
+	})
+}
+
 // Random settling against a plain set: the watermark is the smallest delivered offset that is not settled.
 func TestWatermark_IsTheSmallestUnsettledOffset_LikeAPlainSet(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var w lanes.Watermark
 		_, ok := w.Commit()

@@ -167,6 +167,13 @@ func (q *Partition[T]) Commit() (int64, bool) {
 	return q.mark.Commit()
 }
 
+// Ended is closed when the next run has ended: Commit may answer more then. To miss nothing, get it before calling Commit.
+func (q *Partition[T]) Ended() <-chan struct{} {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	return q.ended.wait()
+}
+
 // Load says how many messages wait in lanes and how many run.
 func (q *Partition[T]) Load() (waiting, running int) {
 	q.pool.mu.Lock()
