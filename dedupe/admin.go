@@ -14,9 +14,9 @@ func (g *Guard) Inspect(ctx context.Context, k Key) (Record, error) {
 }
 
 // Reopen, for tools: Dead becomes free in the log, then in Redis; Generation + 1, counts 0, fingerprint cleared. ErrNotDead otherwise, with
-// the record as it is; ErrUnavailable while Redis is configured and away, with nothing changed. A redrive does not need it: a letter sent again carries a mark.
+// the record as it is; ErrUnavailable while Redis is configured and away, with the log unchanged. A redrive does not need it: a letter sent again carries a mark.
 func (g *Guard) Reopen(ctx context.Context, k Key, a Audit) (Record, error) {
-	if err := g.storeAnswers(ctx, "reopen", k); err != nil {
+	if err := g.forgetInRedis(ctx, "reopen", k, a); err != nil {
 		return Record{}, err
 	}
 	store, _ := g.authority()
@@ -24,49 +24,35 @@ func (g *Guard) Reopen(ctx context.Context, k Key, a Audit) (Record, error) {
 	if err != nil {
 		return rec, opError("reopen", k, err)
 	}
-	if g.cfg.Mode != RedisOnly && g.cfg.Store != nil {
-		if err := forgetIn(ctx, g.cfg.Store, k, a); err != nil {
-			return rec, opError("reopen in redis", k, err)
-		}
-	}
-	return rec, nil
+	return rec, g.forgetInRedis(ctx, "reopen", k, a)
 }
 
 // Forget removes a key: its next delivery is new and WILL take effect again. ErrBusy while it is claimed. ErrUnavailable while Redis is configured
-// and away, with nothing changed: a Done left there would be believed.
+// and away, with the log unchanged: a Done left there would be believed. After any error it may be called again.
 func (g *Guard) Forget(ctx context.Context, k Key, a Audit) error {
-	if err := g.storeAnswers(ctx, "forget", k); err != nil {
+	if err := g.forgetInRedis(ctx, "forget", k, a); err != nil { // first, so that Done in Redis goes on to imply done in the log
 		return err
 	}
 	store, _ := g.authority()
 	if err := store.Forget(ctx, k, a); err != nil {
 		return opError("forget", k, err)
 	}
-	if g.cfg.Mode != RedisOnly && g.cfg.Store != nil {
-		if err := forgetIn(ctx, g.cfg.Store, k, a); err != nil {
-			return opError("forget in redis", k, err)
-		}
-	}
-	return nil
+	return g.forgetInRedis(ctx, "forget", k, a) // and again: a delivery in between may have told Redis what the log still knew
 }
 
-// forgetIn clears Redis after the log. A live claim there is of a delivery that asks the log anyway.
-func forgetIn(ctx context.Context, s Store, k Key, a Audit) error {
-	if err := s.Forget(ctx, k, a); err != nil && !errors.Is(err, ErrBusy) {
-		return err
-	}
-	return nil
-}
-
-// storeAnswers refuses an operation that needs both stores while Redis is away.
-func (g *Guard) storeAnswers(ctx context.Context, op string, k Key) error {
+// forgetInRedis clears what Redis answers earlier. A live claim there is of a delivery that asks the log anyway.
+func (g *Guard) forgetInRedis(ctx context.Context, op string, k Key, a Audit) error {
 	if g.cfg.Mode == RedisOnly || g.cfg.Store == nil {
 		return nil
 	}
-	if _, err := g.inspect(ctx, storeRedis, g.cfg.Store, k); err != nil {
-		return opError(op, k, fmt.Errorf("%w: redis does not answer, and what it knows would be believed: %w", ErrUnavailable, err))
+	err := g.cfg.Store.Forget(ctx, k, a)
+	switch {
+	case err == nil, errors.Is(err, ErrBusy):
+		return nil
+	case IsOutage(err):
+		err = fmt.Errorf("%w: redis does not answer, and what it knows would be believed: %w", ErrUnavailable, err)
 	}
-	return nil
+	return opError(op, k, err)
 }
 
 // Restored gives the log a new incarnation, so that what Redis and rows of dead messages remember from before is not believed. It belongs to the
@@ -126,11 +112,13 @@ func (g *Guard) PurgeEvery(ctx context.Context, d time.Duration) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()
 	for {
-		n := PurgeBatch
-		for n == PurgeBatch && ctx.Err() == nil {
-			var err error
-			if n, err = g.Purge(ctx, PurgeBatch); err != nil && ctx.Err() == nil {
+		for ctx.Err() == nil {
+			n, err := g.Purge(ctx, PurgeBatch)
+			if err != nil && ctx.Err() == nil {
 				g.cfg.Logger.WarnContext(ctx, "purge failed, tried again at the next round", "err", err)
+			}
+			if err != nil || n < PurgeBatch {
+				break
 			}
 		}
 		select {
