@@ -143,8 +143,12 @@ func runContainer(ctx context.Context, p program, image string, port int, option
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = poll(ctx, func() error {
-		once, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
+		if state, err := c.State(ctx); err == nil && !state.Running {
+			cancel()
+			return fmt.Errorf("it ended by itself with status %d (docker logs %.12s)", state.ExitCode, c.GetContainerID())
+		}
+		once, cancelOnce := context.WithTimeout(ctx, 2*time.Second)
+		defer cancelOnce()
 		return p.ping(once, addr, inContainer)
 	})
 	if err != nil {
@@ -187,7 +191,7 @@ func postgresContainer(ctx context.Context) (string, error) {
 func mariadbContainer(ctx context.Context) (string, error) {
 	return runContainer(ctx, &mariadbProgram{user: "root"}, imageOf("IDEMQ_IMAGE_MARIADB", "mariadb:11"), 3306,
 		testcontainers.WithEnv(map[string]string{"MARIADB_ROOT_PASSWORD": "idemq", "MARIADB_DATABASE": "idemq"}),
-		testcontainers.WithCmd("mariadbd", "--max-connections=300"))
+		testcontainers.WithCmd("mariadbd", "--max-connections=300", "--skip-name-resolve"))
 }
 
 func kafkaContainer(ctx context.Context) (string, error) {

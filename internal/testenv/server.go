@@ -230,18 +230,23 @@ func (s *Server) logTail() string {
 	return string(bytes.Join(lines[max(0, len(lines)-20):], []byte("\n")))
 }
 
-// poll calls f until it returns nil or ctx ends, and then returns its last error.
+// poll calls f until it returns nil or ctx ends, and then returns its last error; one that says more than that time ran out, if
+// there was one.
 func poll(ctx context.Context, f func() error) error {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
+	var last error
 	for {
 		err := f()
 		if err == nil {
 			return nil
 		}
+		if last == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return err
+			return last
 		case <-pause.C:
 		}
 	}
