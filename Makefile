@@ -3,7 +3,7 @@
 SERVICES := go run ./internal/testenv/cmd/services
 TOOL     := go tool -modfile=internal/tools/go.mod
 
-.PHONY: help demo test race fuzz bench lint arch tidy services local-up local-down local-kill local-start
+.PHONY: help demo test race fuzz bench lint arch tidy services local-up local-down local-kill local-start chaos
 
 help: ## Say what there is to make (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,8 @@ race: ## Run the tests that need no service, repeatedly, in random order, with t
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
-bench: ## Measure idemq against its alternatives on the same services
-	cd bench && $(MAKE) --no-print-directory run
+bench: ## Measure idemq against its alternatives on the same services in one run; prints ratios
+	$(SERVICES) run go test -run '^$$' -bench . -benchtime 1s -count 3 ./bench | go run ./bench/ratios
 
 lint: ## go vet, staticcheck, gofumpt
 	scripts/lint.sh
@@ -32,7 +32,6 @@ arch: ## Check who imports whom
 tidy: ## Tidy go.mod in every module
 	go mod tidy
 	go -C internal/tools mod tidy
-	if [ -f bench/go.mod ]; then go -C bench mod tidy; fi
 
 services: ## Install or fetch the real services that can be had (as root on Debian), and start each once
 	scripts/services.sh
@@ -48,3 +47,6 @@ local-kill: ## Kill one of them: make local-kill SERVICE=redis
 
 local-start: ## Bring it back: make local-start SERVICE=redis
 	$(SERVICES) start $(SERVICE)
+
+chaos: ## After local-up: kill consumers and Redis under 20,000 orders on each database and mode, and check (about 7 minutes)
+	scripts/chaos.sh
