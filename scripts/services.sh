@@ -20,19 +20,19 @@ missing_packages() {
 
 # Debian starts a daemon as soon as its package is unpacked. policy-rc.d forbids that while we install, and is put back.
 install_packages() {
-  local had_policy=false
-  if [ -e "$policy" ]; then had_policy=true; fi
-  if ! $had_policy; then
-    trap 'rm -f "$policy"' EXIT
-    printf '#!/bin/sh\nexit 101\n' >"$policy"
-    chmod +x "$policy"
-  fi
+  if [ -e "$policy" ]; then mv "$policy" "$policy.kept"; fi
+  trap restore_policy EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
   apt-get -qq update
   DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" </dev/null >/dev/null
-  if ! $had_policy; then
-    rm -f "$policy"
-    trap - EXIT
-  fi
+  restore_policy
+  trap - EXIT
+}
+
+restore_policy() {
+  rm -f "$policy"
+  if [ -e "$policy.kept" ]; then mv "$policy.kept" "$policy"; fi
 }
 
 packages=()
