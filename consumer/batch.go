@@ -72,7 +72,6 @@ func (b *batch) round(ctx context.Context) {
 	case len(now) == 0:
 		_ = sleep(ctx, wait) //nolint:errcheck // the next round sees why it was cut short
 	case now[0].d.Alone || b.p.cfg.BatchHandler == nil:
-		now[0].waits = false
 		b.end(ctx, now[0], now[0].process(ctx))
 	default:
 		b.run(ctx, now)
@@ -100,6 +99,7 @@ func (b *batch) choose() (now []*member, wait time.Duration) {
 		case ids[m.id()] || m.d.Alone && len(now) > 0:
 			held = append(held, m)
 		default:
+			m.waits = false
 			now = append(now, m)
 			ids[m.id()] = true
 			if m.d.Alone || len(now) == most {
@@ -119,7 +119,7 @@ func (b *batch) run(ctx context.Context, ms []*member) {
 	held := slices.Clone(b.back)
 	var free []*member
 	for _, m := range b.pending {
-		if m.waits && !m.ended && time.Until(m.until) > 0 {
+		if m.waits && !m.ended {
 			held = append(held, m)
 		}
 	}
@@ -144,7 +144,6 @@ func (b *batch) run(ctx context.Context, ms []*member) {
 func (b *batch) runTogether(ctx context.Context, ms []*member) (split []*member) {
 	ds := make([]dedupe.Delivery, len(ms))
 	for i, m := range ms {
-		m.waits = false
 		ds[i] = m.d
 	}
 	outs, errs := b.p.cfg.Guard.ClaimBatch(ctx, ds)
@@ -186,12 +185,11 @@ func (b *batch) handle(ctx context.Context, ours []*member, claims []*dedupe.Cla
 	}
 	e, settled := b.p.handle(ctx, ms, claims)
 	defer settled()
-	var good []int
+	b.complete(ctx, ours, claims, e) // first: their work is done
 	for i, m := range ours {
 		one, whole := e.of(i, len(ours))
 		switch {
 		case one.err == nil:
-			good = append(good, i)
 		case whole && e.cancelled == nil && !misused(e.err):
 			if b.apart(ctx, m, claims[i], e) {
 				split = append(split, m)
@@ -200,19 +198,25 @@ func (b *batch) handle(ctx context.Context, ours []*member, claims []*dedupe.Cla
 			b.note(ctx, m)(m.failed(ctx, claims[i], one))
 		}
 	}
-	if len(good) == 0 {
-		return split
+	return split
+}
+
+// complete ends the claims of those that succeeded.
+func (b *batch) complete(ctx context.Context, ours []*member, claims []*dedupe.Claim, e ended) {
+	var good []*member
+	var cs []*dedupe.Claim
+	for i, m := range ours {
+		if one, _ := e.of(i, len(ours)); one.err == nil {
+			good, cs = append(good, m), append(cs, claims[i])
+		}
 	}
-	cs := make([]*dedupe.Claim, len(good))
-	for j, i := range good {
-		cs[j] = claims[i]
+	if len(good) == 0 {
+		return
 	}
 	outs, errs := b.p.cfg.Guard.Complete(ctx, cs...)
-	for j, i := range good {
-		one, _ := e.of(i, len(ours))
-		b.note(ctx, ours[i])(ours[i].completed(ctx, cs[j], one, outs[j], errs[j]))
+	for i, m := range good {
+		b.note(ctx, m)(m.completed(ctx, cs[i], ended{cancelled: e.cancelled}, outs[i], errs[i]))
 	}
-	return split
 }
 
 // apart hands one claim of a batch that failed as a whole back, uncounted. False: it has ended all the same, since the row says so or a

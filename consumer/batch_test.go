@@ -425,3 +425,68 @@ func TestProcessBatch_RandomTraffic_AppliesEachOnceOrLettersIt(t *testing.T) {
 		})
 	}
 }
+
+// PROTOCOL 6: each message of a batch has its own claim, and its row commits with the effect of the whole batch.
+func TestProcessBatch_Transactional_OneTransactionAndARowForEach(t *testing.T) {
+	inModes(t, []dedupe.Mode{dedupe.Transactional}, func(t *testing.T, w *world) {
+		commit := true
+		p, ran := w.batches(func(ctx context.Context, ms []*consumer.Message) error {
+			_, one := dedupe.ClaimFrom(ctx)
+			require.Equal(t, len(ms) == 1, one, "a claim in the context would be ambiguous")
+			tx := w.db.Begin()
+			for _, m := range ms {
+				if err := w.db.Record(tx, m.Claim()); err != nil {
+					return err
+				}
+				n, _ := tx.Get(m.ID()).(int)
+				tx.Set(m.ID(), n+1)
+				if m.ID() == "bad" {
+					return errNoStock
+				}
+			}
+			if !commit {
+				return nil
+			}
+			return tx.Commit()
+		}, func(c *consumer.Config) { c.Policy.Retry.Attempts = 1 })
+		ds := p.ProcessBatch(t.Context(), ordersOf("a", "b", "a", "bad", "c"), &w.letters)
+		require.Equal(t, []string{"ack claimed", "ack claimed", "ack done", "ack letter dead", "ack claimed"}, summary(ds))
+		require.Equal(t, [][]string{{"a", "b", "bad", "c"}, {"a", "b"}, {"bad", "c"}, {"bad"}, {"c"}}, ran())
+		for _, id := range []string{"a", "b", "c"} {
+			require.Equal(t, 1, w.applied(id))
+		}
+		require.Zero(t, w.applied("bad"))
+
+		commit = false
+		ds = p.ProcessBatch(t.Context(), ordersOf("x", "y"), &w.letters)
+		require.Equal(t, []string{"ack letter dead", "ack letter dead"}, summary(ds), "what was not committed is not done")
+		require.Zero(t, w.applied("x"))
+	})
+}
+
+// An earlier message that has to run alone holds back those of its key.
+func TestProcessBatch_KillerInOrder_RunsBeforeTheLaterOnesOfItsKey(t *testing.T) {
+	inModes(t, claimModes, func(t *testing.T, w *world) {
+		for range 2 {
+			_, err := w.guard().Claim(t.Context(), dedupe.Delivery{ID: "k1", Namespace: "orders", Fingerprint: dedupe.FingerprintOf(order("k1").Value)})
+			require.NoError(t, err)
+			time.Sleep(lease + time.Second)
+		}
+		p, ran := w.batches(func(_ context.Context, ms []*consumer.Message) error {
+			if len(ms) > 1 {
+				return errNoStock
+			}
+			return nil
+		}, func(c *consumer.Config) { c.Batch.Max = 3 })
+		ms := append(keyed("k", ordersOf("k1")...), append(keyed("x", ordersOf("x1")...), keyed("k", ordersOf("k2")...)...)...)
+		ds := p.ProcessBatch(t.Context(), ms, &w.letters)
+		require.Equal(t, []string{"ack claimed", "ack claimed", "ack claimed"}, summary(ds))
+		var flat []string
+		for _, r := range ran() {
+			if len(r) == 1 {
+				flat = append(flat, r[0])
+			}
+		}
+		require.Less(t, slices.Index(flat, "k1"), slices.Index(flat, "k2"))
+	})
+}

@@ -50,7 +50,7 @@ func (h Headers) decoded(name string) (string, bool, error) {
 	}
 	s, err := url.PathUnescape(raw)
 	if err != nil {
-		return "", true, fmt.Errorf("consumer: header %s is not percent-encoded: %w", name, errors.Unwrap(err))
+		return "", true, fmt.Errorf("consumer: header %s is not percent-encoded: %w", name, err)
 	}
 	return s, true, nil
 }

@@ -13,10 +13,8 @@ func (p *Pipeline) identify(m *Message) error {
 	m.scope = p.cfg.Guard.Scope()
 	m.id, m.namespace, m.redriven, m.claim = "", "", false, nil
 	m.Origin = m.origin()
-	mark, _, err := m.Headers.decoded(HeaderRedrive)
-	m.redriven = err == nil && mark == m.scope
-	copied := m.OwnRetry || m.redriven
-	if copied {
+	m.redriven = m.marked()
+	if m.OwnRetry || m.redriven {
 		if err := m.readCopy(); err != nil {
 			return err
 		}
@@ -33,6 +31,21 @@ func (p *Pipeline) identify(m *Message) error {
 	}
 	m.id = id
 	return err
+}
+
+// marked says whether m is a dead letter of our scope that was sent again, on its own retry topics or where it came from. A mark that a
+// service carried on to another topic is none.
+func (m *Message) marked() bool {
+	mark, _, err := m.Headers.decoded(HeaderRedrive)
+	if err != nil || mark != m.scope {
+		return false
+	}
+	text, _, err := m.Headers.decoded(HeaderOrigin)
+	if err != nil {
+		return false
+	}
+	origin, err := ParsePosition(text)
+	return err == nil && (m.OwnRetry || origin.Topic == m.Topic)
 }
 
 // readCopy takes identity from the headers of a copy.

@@ -9,7 +9,8 @@ import (
 	"github.com/idemq/idemq/dedupe"
 )
 
-// Message is one delivery. Adapters fill it; a handler may keep it and its bytes after returning.
+// Message is one delivery. Adapters fill it. A handler may keep it and its bytes after returning, and does not change them: the same
+// message may be tried again.
 type Message struct {
 	Position          // where this delivery was read
 	Origin   Position // where the message was first read; differs from Position on retry topics and redrives. Zero: the same
@@ -22,8 +23,9 @@ type Message struct {
 	// BrokerID is the broker's own name for the message, where it has one that stays the same on each redelivery and send-back (RocketMQ's
 	// UNIQ_KEY); empty on Kafka. IDFromPosition prefers it.
 	BrokerID string
-	// OwnRetry says that the adapter read the message from a retry topic of its own group: there, and on copies that are marked for our scope,
-	// the idemq-* headers are believed. Everywhere else they are ignored: a service that forwards all headers must not change identity.
+	// OwnRetry says that the adapter read the message from a retry topic of its own group: there, and on copies on their origin topic that are
+	// marked for our scope, the idemq-* headers are believed. Everywhere else they are ignored: a service that forwards all headers must not
+	// change identity.
 	OwnRetry bool
 	// Raw is the client's own message (kafka.Message, *primitive.MessageExt).
 	Raw any

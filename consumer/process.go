@@ -42,16 +42,20 @@ func (p *Pipeline) take(ctx context.Context, m *Message, dl DeadLetters) (*task,
 	}
 	t := &task{p: p, m: m, dl: dl, start: time.Now()}
 	if err := p.identify(m); err != nil {
-		if p.cfg.Policy.MissingID == MissingIDHalt {
-			return nil, halt(fmt.Errorf("%w: %v: %w", ErrMissingID, m.Position, err)), false
-		}
-		return nil, t.letter(ctx, ReasonMissingID, err), false
+		return nil, t.missingID(ctx, err), false
 	}
 	var err error
 	if t.d, err = p.delivery(m); err != nil {
 		return nil, t.letter(ctx, ReasonUndecodable, err), false
 	}
 	return t, Disposition{}, true
+}
+
+func (t *task) missingID(ctx context.Context, err error) Disposition {
+	if t.p.cfg.Policy.MissingID == MissingIDHalt {
+		return halt(fmt.Errorf("%w: %v: %w", ErrMissingID, t.m.Position, err))
+	}
+	return t.letter(ctx, ReasonMissingID, err)
 }
 
 // process tries in place until the message is settled or has to go back.
@@ -81,6 +85,7 @@ func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
 		return t.met(ctx, out)
 	}
 	c := out.Claim
+	t.busy, t.busyIn = time.Time{}, 0
 	if d, here, ends := t.killer(ctx, c); ends {
 		return d, here
 	}
@@ -124,7 +129,7 @@ func (t *task) unanswered(ctx context.Context, err error) (d Disposition, here b
 	stop := stopping(ctx)
 	switch {
 	case errors.Is(err, dedupe.ErrInvalidID):
-		return t.letter(ctx, ReasonMissingID, err), false
+		return t.missingID(ctx, err), false
 	case dedupe.IsOutage(err) && stop != nil:
 		return again(Draining, 0, errors.Join(stop, err)), false
 	case dedupe.IsOutage(err) && t.p.cfg.Policy.StoreOutage == OutageProcessUnprotected:
@@ -184,14 +189,16 @@ func (t *task) duplicate(ctx context.Context, rec dedupe.Record) (d Disposition,
 	if t.p.cfg.OnDuplicate == nil {
 		return ack(dedupe.Done), false
 	}
-	err := protect(func() error { return t.p.cfg.OnDuplicate(ctx, t.m, rec) })
+	tctx, timeUp := context.WithTimeoutCause(ctx, t.p.cfg.Policy.HandlerTimeout, ErrHandlerTimeout)
+	defer timeUp()
+	err := protect(func() error { return t.p.cfg.OnDuplicate(tctx, t.m, rec) })
 	if err == nil {
 		return ack(dedupe.Done), false
 	}
 	t.runs++
 	d = again(Failed, t.retryDelay(t.runs, err), err)
 	d.Verdict = dedupe.Done
-	return d, t.runs%t.p.cfg.Policy.Retry.InPlace != 0
+	return d, t.runs%t.p.cfg.Policy.Retry.InPlace != 0 && t.short(d.After)
 }
 
 // conflict: the same id with another payload. Its letter never touches the key's state.
@@ -222,7 +229,7 @@ func (t *task) unprotected(ctx context.Context) (d Disposition, here bool) {
 	}
 	t.runs++
 	d = again(Failed, t.retryDelay(t.runs, e.err), e.err)
-	return d, t.runs%t.p.cfg.Policy.Retry.InPlace != 0
+	return d, t.runs%t.p.cfg.Policy.Retry.InPlace != 0 && t.short(d.After)
 }
 
 // retryDelay is how long to wait after the n-th failure, err.

@@ -75,13 +75,17 @@ func (t *task) again(failures int, err error) (d Disposition, here bool) {
 	pol := t.p.cfg.Policy
 	d = Disposition{Action: Again, Why: Failed, Tier: -1, Failures: failures, Verdict: dedupe.Claimed, Err: err, After: t.retryDelay(failures, err)}
 	if failures < pol.Retry.InPlace {
-		return d, true
+		return d, t.short(d.After)
 	}
 	if d.Tier = pol.tier(failures); d.Tier >= 0 {
 		d.After = max(pol.Retry.Tiers[d.Tier], retryAfter(err))
 	}
 	return d, false
 }
+
+// short says whether to wait here. What the policy's own delays do not reach, by RetryAfter, is the adapter's to wait for: it needs no slot
+// for it.
+func (t *task) short(d time.Duration) bool { return d <= 2*t.p.cfg.Policy.Retry.Backoff.Max }
 
 // notCounted is the way back when a run ended by nobody's fault, or by a store's. err is the guard's, if it said so.
 func (t *task) notCounted(ctx context.Context, e ended, err error) Disposition {
