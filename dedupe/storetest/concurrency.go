@@ -87,52 +87,7 @@ var concurrency = []behaviour{
 		}
 		equal(t, "failures", s.inspect(t, k).Failures, callers)
 	}},
-	{every, "batches of the same keys in other orders fail nobody, and each key has one winner", func(t *testing.T, s *subject) {
-		var keys []dedupe.Key
-		for i := range 20 {
-			keys = append(keys, s.key(t, fmt.Sprint(i)))
-		}
-		won := make([]atomic.Int32, len(keys))
-		together(8, func(int) (none struct{}) {
-			order := rand.Perm(len(keys))
-			owner := newOwner()
-			reqs := make([]dedupe.ClaimRequest, len(keys))
-			for i, n := range order {
-				reqs[i] = s.claimRequest(keys[n], owner)
-			}
-			completes, at := []dedupe.CompleteRequest(nil), []int(nil)
-			for i, reply := range s.Claim(t.Context(), reqs) {
-				switch {
-				case reply.Err != nil || reply.Verdict != dedupe.Claimed && reply.Verdict != dedupe.Busy && reply.Verdict != dedupe.Done:
-					t.Errorf("claim in a batch answered %v", say(reply))
-				case reply.Verdict == dedupe.Claimed:
-					completes, at = append(completes, completeRequest(s.grip(reqs[i].Key, owner))), append(at, order[i])
-				}
-			}
-			for i, reply := range s.Complete(t.Context(), completes) {
-				if reply.Err != nil {
-					t.Errorf("complete in a batch answered %v", say(reply))
-				}
-				won[at[i]].Add(1)
-			}
-			return none
-		})
-		for i := range won {
-			equal(t, "winners of "+keys[i].ID(), won[i].Load(), 1)
-		}
-	}},
-	{every, "check, then insert: both run", func(t *testing.T, s *subject) {
-		for i := range 20 {
-			k := s.key(t, fmt.Sprint(i))
-			won := 0
-			for _, reply := range together(2, func(int) dedupe.Reply { return s.claim1(t, s.claimRequest(k, newOwner())) }) {
-				if reply.Verdict == dedupe.Claimed {
-					won++
-				}
-			}
-			equal(t, "winners", won, 1)
-		}
-	}},
+	{every, "batches of the same keys in other orders fail nobody, and each key has one winner", batchesInOtherOrders},
 	{log, "a renewal and a purge: a claim that was renewed is there", func(t *testing.T, s *subject) {
 		var gs []dedupe.Grip
 		for i := range 20 {
@@ -157,6 +112,41 @@ var concurrency = []behaviour{
 		}
 	}},
 	{every, "a random concurrent history: one live owner at a time, done is done, states go up, and no count is lost", randomRaces},
+}
+
+func batchesInOtherOrders(t *testing.T, s *subject) {
+	var keys []dedupe.Key
+	for i := range 20 {
+		keys = append(keys, s.key(t, fmt.Sprint(i)))
+	}
+	won := make([]atomic.Int32, len(keys))
+	together(8, func(int) (none struct{}) {
+		order := rand.Perm(len(keys))
+		owner := newOwner()
+		reqs := make([]dedupe.ClaimRequest, len(keys))
+		for i, n := range order {
+			reqs[i] = s.claimRequest(keys[n], owner)
+		}
+		completes, at := []dedupe.CompleteRequest(nil), []int(nil)
+		for i, reply := range s.Claim(t.Context(), reqs) {
+			switch {
+			case reply.Err != nil || reply.Verdict != dedupe.Claimed && reply.Verdict != dedupe.Busy && reply.Verdict != dedupe.Done:
+				t.Errorf("claim in a batch answered %v", say(reply))
+			case reply.Verdict == dedupe.Claimed:
+				completes, at = append(completes, completeRequest(s.grip(reqs[i].Key, owner))), append(at, order[i])
+			}
+		}
+		for i, reply := range s.Complete(t.Context(), completes) {
+			if reply.Err != nil {
+				t.Errorf("complete in a batch answered %v", say(reply))
+			}
+			won[at[i]].Add(1)
+		}
+		return none
+	})
+	for i := range won {
+		equal(t, "winners of "+keys[i].ID(), won[i].Load(), 1)
+	}
 }
 
 // oneWins makes many calls at the same time, of which exactly one is Claimed; the others are answered with loser, and an unclaimed

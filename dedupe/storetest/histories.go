@@ -35,6 +35,7 @@ type history struct {
 	owners      [][]dedupe.Owner // for each key, those that may still have something to say
 	told        []string
 	n           int
+	ending      bool // the lease asked for is short: whether it has ended when the store answers is not expected
 }
 
 func newHistory(t *testing.T, s *subject) *history {
@@ -127,7 +128,7 @@ func (h *history) owner() dedupe.Owner {
 }
 
 // both makes the same call to the store and to the model, and compares the replies.
-func both[R any](t *testing.T, h *history, what string, picked []int, request func(s *subject, i int) R, call func(s *subject, rs []R) []dedupe.Reply) {
+func both[R any](t *testing.T, h *history, what string, picked []int, owners map[int]dedupe.Owner, request func(s *subject, i int) R, call func(s *subject, rs []R) []dedupe.Reply) {
 	reals, models := make([]R, len(picked)), make([]R, len(picked))
 	for i, n := range picked {
 		reals[i], models[i] = request(h.real, n), request(h.model, n)
@@ -137,7 +138,7 @@ func both[R any](t *testing.T, h *history, what string, picked []int, request fu
 		t.Fatalf("%s: %d requests, %d replies", what, len(want), len(got))
 	}
 	for i := range want {
-		h.note("%s of key %d %+v: %s", what, picked[i], models[i], say(want[i]))
+		h.note("%s of key %d by %s: %s", what, picked[i], owners[picked[i]], say(want[i]))
 		g, w := h.comparable(h.real, got[i].Record), h.comparable(h.model, want[i].Record)
 		if got[i].Verdict != want[i].Verdict || (got[i].Err == nil) != (want[i].Err == nil) || got[i].Taken != want[i].Taken || g != w {
 			t.Errorf("%s of key %d is answered %s, taken %v, record\n%s; want %s, taken %v, record\n%s",
@@ -162,11 +163,13 @@ func (h *history) claim(t *testing.T, lease time.Duration) {
 		owners[n] = h.owner()
 		h.owners[n] = append(h.owners[n], owners[n])
 	}
-	both(t, h, "claim", picked, func(s *subject, n int) dedupe.ClaimRequest {
+	h.ending = lease == short
+	both(t, h, fmt.Sprintf("claim (lease %v, redriven %v, alone %v)", lease, redriven, alone), picked, owners, func(s *subject, n int) dedupe.ClaimRequest {
 		r := s.claimRequest(h.keys[n], owners[n])
 		r.Lease, r.Redriven, r.Alone = lease, redriven, alone
 		return r
 	}, func(s *subject, rs []dedupe.ClaimRequest) []dedupe.Reply { return s.Claim(t.Context(), rs) })
+	h.ending = false
 	if lease == short {
 		h.note("time passes")
 		h.real.h.Advance(t, past)
@@ -189,22 +192,22 @@ func (h *history) settle(t *testing.T) {
 	grip := func(s *subject, n int) dedupe.Grip { return s.grip(h.keys[n], owners[n]) }
 	switch dice := h.rand.IntN(20); {
 	case dice < 3:
-		both(t, h, "renew", picked, func(s *subject, n int) dedupe.RenewRequest { return renewRequest(grip(s, n)) },
+		both(t, h, "renew", picked, owners, func(s *subject, n int) dedupe.RenewRequest { return renewRequest(grip(s, n)) },
 			func(s *subject, rs []dedupe.RenewRequest) []dedupe.Reply { return s.Renew(t.Context(), rs) })
 	case dice < 4:
-		both(t, h, "complete", picked, func(s *subject, n int) dedupe.CompleteRequest {
+		both(t, h, "complete", picked, owners, func(s *subject, n int) dedupe.CompleteRequest {
 			r := completeRequest(grip(s, n))
 			r.Result = []byte(owners[n])
 			return r
 		}, func(s *subject, rs []dedupe.CompleteRequest) []dedupe.Reply { return s.Complete(t.Context(), rs) })
 	case dice < 18:
-		both(t, h, "release", picked, func(s *subject, n int) dedupe.ReleaseRequest {
+		both(t, h, fmt.Sprintf("release (failed %v)", dice < 14), picked, owners, func(s *subject, n int) dedupe.ReleaseRequest {
 			r := failedRequest(grip(s, n))
 			r.Failed = dice < 14
 			return r
 		}, func(s *subject, rs []dedupe.ReleaseRequest) []dedupe.Reply { return s.Release(t.Context(), rs) })
 	default:
-		both(t, h, "bury", picked, func(s *subject, n int) dedupe.BuryRequest { return buryRequest(grip(s, n)) },
+		both(t, h, "bury", picked, owners, func(s *subject, n int) dedupe.BuryRequest { return buryRequest(grip(s, n)) },
 			func(s *subject, rs []dedupe.BuryRequest) []dedupe.Reply { return s.Bury(t.Context(), rs) })
 	}
 }
@@ -221,19 +224,19 @@ func (h *history) unclaimed(t *testing.T) {
 	redriven := h.rand.IntN(2) == 0
 	switch h.rand.IntN(4) {
 	case 0:
-		both(t, h, "unclaimed complete", picked, func(s *subject, n int) dedupe.CompleteRequest {
+		both(t, h, fmt.Sprintf("unclaimed complete (redriven %v)", redriven), picked, owners, func(s *subject, n int) dedupe.CompleteRequest {
 			r := completeRequest(grip(s, n))
 			r.Unclaimed, r.Redriven = true, redriven
 			return r
 		}, func(s *subject, rs []dedupe.CompleteRequest) []dedupe.Reply { return s.Complete(t.Context(), rs) })
 	case 1, 2:
-		both(t, h, "unclaimed release", picked, func(s *subject, n int) dedupe.ReleaseRequest {
+		both(t, h, fmt.Sprintf("unclaimed release (redriven %v)", redriven), picked, owners, func(s *subject, n int) dedupe.ReleaseRequest {
 			r := failedRequest(grip(s, n))
 			r.Unclaimed, r.Redriven = true, redriven
 			return r
 		}, func(s *subject, rs []dedupe.ReleaseRequest) []dedupe.Reply { return s.Release(t.Context(), rs) })
 	default:
-		both(t, h, "unclaimed bury", picked, func(s *subject, n int) dedupe.BuryRequest {
+		both(t, h, "unclaimed bury", picked, owners, func(s *subject, n int) dedupe.BuryRequest {
 			r := buryRequest(grip(s, n))
 			r.Unclaimed = true
 			return r
@@ -310,8 +313,13 @@ func (h *history) comparable(s *subject, r dedupe.Record) string {
 	switch r.State {
 	case dedupe.StateAbsent:
 		return text
+	case dedupe.StateFree: // nothing hangs on its incarnation
+		return text + fmt.Sprintf(", owner %s", r.Owner)
 	case dedupe.StateClaimed:
-		text += fmt.Sprintf(", alone %v, expired %v", r.Alone, r.LeaseLeft <= 0)
+		text += fmt.Sprintf(", alone %v", r.Alone)
+		if !h.ending {
+			text += fmt.Sprintf(", expired %v", r.LeaseLeft <= 0)
+		}
 	case dedupe.StateDead:
 		text += fmt.Sprintf(", reason %q", r.Reason)
 	case dedupe.StateDone:

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -196,6 +197,19 @@ var othersMet = []behaviour{
 			equal(t, "state", s.inspect(t, k).State, dedupe.StateDone)
 		}
 	}},
+	{every, "check, then insert: both run", func(t *testing.T, s *subject) {
+		for i := range 20 {
+			k := s.key(t, fmt.Sprint(i))
+			won := 0
+			for _, reply := range together(2, func(int) dedupe.Reply { return s.claim1(t, s.claimRequest(k, newOwner())) }) {
+				if reply.Verdict == dedupe.Claimed {
+					won++
+				}
+			}
+			equal(t, "winners", won, 1)
+		}
+	}},
+	{every, "serialization failure not retried", batchesInOtherOrders},
 	{every, "dead-letter replay refused as a duplicate", func(t *testing.T, s *subject) {
 		g := s.dead(t, s.key(t, "1"))
 		r := s.claimRequest(g.Key, newOwner())

@@ -8,6 +8,8 @@
 //		storetest.Run(t, harness{db})
 //	}
 //
+// Random histories draw a seed, which a failure prints; the environment variable STORETEST_SEED makes it the same again.
+//
 // Faults makes calls fail before or after they took effect, or take effect late, for tests of what uses a store.
 //
 // The package needs the standard library only.
