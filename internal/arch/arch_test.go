@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"dedupe/redisstore":    {"dedupe", "lua", "internal"},
 	"dedupe/sqlstore":      {"dedupe", "internal"},
 	"dedupe/memstore":      {"dedupe", "internal"},
-	"dedupe/storetest":     {"dedupe", "internal"},
+	"dedupe/storetest":     {"dedupe", "dedupe/memstore", "internal"}, // the reference that histories are compared with
 	"consumer":             {"dedupe", "internal"},
 	"consumer/policyfile":  {"consumer", "dedupe", "internal"},
 	"adapters":             {"consumer", "dedupe", "internal"},
