@@ -11,7 +11,8 @@ import (
 
 // Process takes one delivery to its end: it stores the dead letter itself (publish, then bury, then Ack), so an adapter only has to
 // obey the Disposition. It waits and tries again in place as the policy says, and returns early with Again when ctx ends or the drain
-// begins (WithDrain). dl may be nil: no dead letters.
+// begins (WithDrain). dl may be nil: no dead letters. Not to be called by a handler of the same pipeline: a message that has to run alone
+// waits for all others, and they would wait for it.
 func (p *Pipeline) Process(ctx context.Context, m *Message, dl DeadLetters) Disposition {
 	start := time.Now()
 	t, d, ok := p.take(ctx, m, dl)
