@@ -1,7 +1,6 @@
 # Shell logic of more than two lines is in scripts/. Versions of tools are in internal/tools/go.mod.
 
 SERVICES := go run ./internal/testenv/cmd/services
-TOOL     := go tool -modfile=internal/tools/go.mod
 
 .PHONY: help demo test race fuzz bench lint arch tidy services local-up local-down local-kill local-start chaos
 
