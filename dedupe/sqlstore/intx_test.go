@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -144,7 +145,7 @@ func TestInTx_OfAnotherLog_IsErrNotRecorded(t *testing.T) {
 // PROTOCOL 3: zero rows inserted is not "done". Each state a row may be in, and what a recording transaction makes of it.
 func TestInTx_EveryStateOfTheRow_IsAnsweredByTheState(t *testing.T) {
 	marked := func(d dedupe.Delivery) dedupe.Delivery { d.Redriven = true; return d }
-	for _, c := range []struct {
+	cases := []struct {
 		name    string
 		prepare func(t *testing.T, s *shop, k dedupe.Key)
 		redrive bool
@@ -174,18 +175,20 @@ func TestInTx_EveryStateOfTheRow_IsAnsweredByTheState(t *testing.T) {
 			_, err := s.log.Restored(t.Context(), dedupe.Audit{By: "test", Reason: "restore"})
 			require.NoError(t, err)
 		}, false, true, dedupe.Claimed},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			onEach(t, all, func(t *testing.T, d database) {
-				s := newShop(t, d)
-				c.prepare(t, s, s.key(t, "o-1"))
-				dl := delivery("o-1")
+	}
+	onEach(t, all, func(t *testing.T, d database) {
+		s := newShop(t, d)
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				id := strings.ReplaceAll(c.name, " ", "-")
+				c.prepare(t, s, s.key(t, id))
+				dl := delivery(id)
 				if c.redrive {
 					dl = marked(dl)
 				}
 				dl.Fingerprint = dedupe.NoFingerprint
 				out, err := s.guard.Do(t.Context(), dl, func(ctx context.Context, _ *dedupe.Claim) error {
-					return s.log.InTx(ctx, func(tx *sqlx.Tx) error { return s.sell(ctx, tx, "o-1") })
+					return s.log.InTx(ctx, func(tx *sqlx.Tx) error { return s.sell(ctx, tx, id) })
 				})
 				if c.verdict == dedupe.Busy {
 					require.ErrorIs(t, err, dedupe.ErrBusy)
@@ -196,12 +199,12 @@ func TestInTx_EveryStateOfTheRow_IsAnsweredByTheState(t *testing.T) {
 				want := 0
 				if c.applied {
 					want = 1
-					require.Equal(t, dedupe.StateDone, state(t, s.log, s.key(t, "o-1")))
+					require.Equal(t, dedupe.StateDone, state(t, s.log, s.key(t, id)))
 				}
-				require.Equal(t, want, s.sold(t, "o-1"))
+				require.Equal(t, want, s.sold(t, id))
 			})
-		})
-	}
+		}
+	})
 }
 
 func bury(t *testing.T, s *shop, k dedupe.Key) {
@@ -226,22 +229,22 @@ func held(t *testing.T, s *shop, id string) (end func(commit bool) error) {
 
 // Two inserters of one key: the second waits for the first, and does what the first's end says.
 func TestInTx_TwoInserters_TheSecondDoesWhatTheFirstsEndSays(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		commit bool
-		want   dedupe.Verdict
-	}{{"the first commits", true, dedupe.Done}, {"the first rolls back", false, dedupe.Claimed}} {
-		t.Run(c.name, func(t *testing.T) {
-			onEach(t, servers, func(t *testing.T, d database) {
-				s := newShop(t, d, func(c *sqlstore.Config) { c.LockWait = 30 * time.Second })
-				end := held(t, s, "o-1")
+	onEach(t, servers, func(t *testing.T, d database) {
+		s := newShop(t, d, func(c *sqlstore.Config) { c.LockWait = 30 * time.Second })
+		for _, c := range []struct {
+			id     string
+			commit bool
+			want   dedupe.Verdict
+		}{{"the-first-commits", true, dedupe.Done}, {"the-first-rolls-back", false, dedupe.Claimed}} {
+			t.Run(c.id, func(t *testing.T) {
+				end := held(t, s, c.id)
 				type answer struct {
 					out dedupe.Outcome
 					err error
 				}
 				second := make(chan answer)
 				go func() {
-					out, err := s.consume(t.Context(), "o-1")
+					out, err := s.consume(t.Context(), c.id)
 					second <- answer{out, err}
 				}()
 				s.waitUntilBlocked(t)
@@ -249,10 +252,10 @@ func TestInTx_TwoInserters_TheSecondDoesWhatTheFirstsEndSays(t *testing.T) {
 				a := <-second
 				require.NoError(t, a.err)
 				require.Equal(t, c.want, a.out.Verdict)
-				require.Equal(t, 1, s.sold(t, "o-1"))
+				require.Equal(t, 1, s.sold(t, c.id))
 			})
-		})
-	}
+		}
+	})
 }
 
 // waitUntilBlocked waits until a session of the database waits for another's lock.

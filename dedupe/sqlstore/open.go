@@ -78,6 +78,7 @@ func openMySQL(dsn string) (*sqlx.DB, error) {
 	cfg.Passwd, _ = u.User.Password()
 	cfg.DBName = strings.TrimPrefix(u.Path, "/")
 	cfg.ParseTime, cfg.InterpolateParams = true, true
+	cfg.Logger = &mysql.NopLogger{} // what it would say is in the errors too
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connecting
 	}

@@ -1,2 +1,4 @@
--- Ends what migrate_lock.sql took. Empty: it ended with the transaction.
+-- Ends what migrate_lock.sql took.
+-- :name  as there
+-- Returns nothing. Empty: it ended with the transaction.
 
