@@ -23,6 +23,9 @@
 //   - A lease under a millisecond, a completion's retention under a millisecond, an empty owner and the zero key are refused. Other
 //     retentions never make a Store forget earlier than an earlier write said, nor before the lease ends.
 //   - Learn keeps the larger of each count within one generation and incarnation, and the larger fence always. It refuses StateAbsent.
+//   - Learn does not write done of a lower generation over a higher one (not expected), though done would be right.
+//   - Reopen, which nobody's incarnation comes with, keeps the row's (not expected).
+//   - An owner that released a key may claim it again (not expected): no caller does, but a statement executed late may. It costs a lease.
 //   - Claim writes the request's fingerprint whatever it takes (not expected, except for absent and dead keys).
 //   - Purge with a limit or an age of zero or less is refused (age zero: not expected). So is ChangeMode of an unknown scope (not expected).
 //   - Forget of an absent key is no error.

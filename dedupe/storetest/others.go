@@ -68,8 +68,27 @@ var othersMet = []behaviour{
 	{every, "key parts joined ambiguously", func(t *testing.T, s *subject) {
 		seen := map[dedupe.Key]bool{}
 		for _, parts := range [][2]string{
-			{"", "a:b"}, {"a", "b"}, {"a:", "b"}, {"a", ":b"}, {":a", "b"}, {"", ":a:b"}, {"a:b", "c"}, {"a", "b:c"},
-			{"1:a", "b"}, {"", "1:a:b"}, {"1", "a:b"}, {"}", "{"}, {"", "}{"}, {"\x00", "a"}, {"", "\x00a"}, {"a\x00", "b"}, {"a", "\x00b"}, {"a|b", "c"}, {"a", "b|c"}, {"ab", "c"}, {"a", "bc"},
+			{"", "a:b"},
+			{"a", "b"},
+			{"a:", "b"},
+			{"a", ":b"},
+			{":a", "b"},
+			{"", ":a:b"},
+			{"a:b", "c"},
+			{"a", "b:c"},
+			{"1:a", "b"},
+			{"", "1:a:b"},
+			{"1", "a:b"},
+			{"}", "{"},
+			{"", "}{"},
+			{"\x00", "a"},
+			{"", "\x00a"},
+			{"a\x00", "b"},
+			{"a", "\x00b"},
+			{"a|b", "c"},
+			{"a", "b|c"},
+			{"ab", "c"},
+			{"a", "bc"},
 		} {
 			k := s.keyIn(t, parts[0], parts[1])
 			seen[k] = true
