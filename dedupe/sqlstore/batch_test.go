@@ -66,11 +66,14 @@ func TestTransactionalBatch_SameIDTwice_IsAppliedOnce(t *testing.T) {
 func TestTransactionalBatch_OneFails_NothingIsApplied(t *testing.T) {
 	onEach(t, all, func(t *testing.T, d database) {
 		s := newShop(t, d)
+		_, err := s.consume(t.Context(), "c")
+		require.NoError(t, err)
 		ms := []message{{s.claim(t, delivery("a"))}, {s.claim(t, delivery("b"))}}
+		done := s.claimAnyway(t, "c")
 		broken := errors.New("no such customer")
-		err := sqlstore.TransactionalBatch(s.log, func(ctx context.Context, tx *sqlx.Tx, fresh []message) error {
+		err = sqlstore.TransactionalBatch(s.log, func(ctx context.Context, tx *sqlx.Tx, fresh []message) error {
 			return errors.Join(s.sell(ctx, tx, "a"), broken)
-		})(t.Context(), ms)
+		})(t.Context(), append(ms, message{done}))
 		require.ErrorIs(t, err, broken)
 		require.Zero(t, s.sold(t, "a"))
 		for _, m := range ms {
@@ -80,6 +83,9 @@ func TestTransactionalBatch_OneFails_NothingIsApplied(t *testing.T) {
 			require.Equal(t, dedupe.Claimed, out.Verdict)
 			require.Equal(t, 1, failures)
 		}
+		out, _, err := s.guard.Fail(t.Context(), done, broken)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Done, out.Verdict, "its row was there before")
 	})
 }
 

@@ -36,3 +36,9 @@ func mysqlFault(err error) fault {
 	}
 	return faultData
 }
+
+// mysqlDenied: the table may be there, and we may not read it; MySQL hides the description of such a table.
+func mysqlDenied(err error) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && (my.Number == 1142 || my.Number == 1143)
+}

@@ -20,7 +20,8 @@ type handlerTx struct {
 	cs    []*dedupe.Claim
 	order []int // by key
 
-	fresh   []bool // whose row was written by this try
+	asked   []bool // whose row was asked for by this try
+	fresh   []bool // and was written by it
 	results [][]byte
 	end     ending
 }
@@ -45,7 +46,7 @@ func (l *Log) inTx(ctx context.Context, cs []*dedupe.Claim, work func(tx *sqlx.T
 		return opError("in transaction", "", err)
 	}
 	for run := 0; ; run++ {
-		t := &handlerTx{l: l, st: st, cs: cs, order: byKey(cs), fresh: make([]bool, len(cs)), results: make([][]byte, len(cs))}
+		t := &handlerTx{l: l, st: st, cs: cs, order: byKey(cs), asked: make([]bool, len(cs)), fresh: make([]bool, len(cs)), results: make([][]byte, len(cs))}
 		err := t.try(ctx, work)
 		if t.end == runAgain && run < l.cfg.Reruns && pause(ctx, run) {
 			continue
@@ -78,10 +79,13 @@ func (t *handlerTx) try(ctx context.Context, work func(tx *sqlx.Tx, fresh []bool
 			t.failed(err)
 			return l.recordError(t.cs[i], err)
 		}
-		t.results[i] = r.Result
+		t.asked[i], t.results[i] = true, r.Result
 	}
 	if err := work(tx, t.fresh); err != nil {
 		return t.workFailed(ctx, tx, err)
+	}
+	if ctx.Err() != nil { // the handler took longer than it had: its own failure, and no commit is sent
+		return opError("commit", "", fmt.Errorf("not sent: %w", context.Cause(ctx)))
 	}
 	if err := t.finish(ctx, tx); err != nil {
 		return err
@@ -199,16 +203,10 @@ func (t *handlerTx) settle(ctx context.Context, err error) error {
 	default:
 		t.note(dedupe.NotRecorded)
 	}
-	if t.end != committed && !errors.Is(err, dedupe.ErrDuplicate) {
-		return err
-	}
 	// Rows that were there before: another's, or of this very delivery, whose earlier commit was not known.
 	for i, c := range t.cs {
-		if t.fresh[i] {
-			continue
-		}
-		if t.twin(i) && t.end != committed {
-			continue // its twin's row is rolled back
+		if t.fresh[i] || !t.asked[i] || t.end != committed && t.twin(i) {
+			continue // ours; never asked; or the twin of one that is rolled back
 		}
 		c.Note(dedupe.RowDuplicate)
 		if len(t.cs) == 1 && t.own(ctx, c) {

@@ -442,3 +442,22 @@ func TestInTx_SessionLimits_AreSetInsideAndGoneOutside(t *testing.T) {
 		})
 	}
 }
+
+// A handler that ignores its context and comes back late has failed by itself: that counts, or it would go round for ever.
+func TestInTx_HandlerComesBackAfterItsTime_IsItsOwnFailureAndNothingIsApplied(t *testing.T) {
+	onEach(t, all, func(t *testing.T, d database) {
+		s := newShop(t, d)
+		_, err := s.guard.Do(t.Context(), delivery("o-1"), func(ctx context.Context, _ *dedupe.Claim) error {
+			ctx, cancel := context.WithCancelCause(ctx)
+			return s.log.InTx(ctx, func(tx *sqlx.Tx) error {
+				require.NoError(t, s.sell(ctx, tx, "o-1"))
+				cancel(errors.New("handler timeout"))
+				return nil
+			})
+		})
+		require.ErrorContains(t, err, "handler timeout")
+		require.False(t, dedupe.IsOutage(err), err)
+		require.Zero(t, s.sold(t, "o-1"))
+		require.Equal(t, 1, inspect(t, s.log, s.key(t, "o-1")).Failures)
+	})
+}

@@ -129,7 +129,7 @@ func (l *Log) readMeta(ctx context.Context) (m meta, err error) {
 		return err
 	})
 	switch {
-	case isFault(err, faultData) && l.missing(ctx):
+	case isFault(err, faultData) && !mysqlDenied(err) && l.missing(ctx):
 		return m, fmt.Errorf("%w: no table %s; run Migrate, or the DDL, in the database that the log is in", ErrSchema, l.cfg.Table+"_meta")
 	case err == nil && !found:
 		return m, fmt.Errorf("%w: table %s is empty; run Migrate, or the whole of the DDL", ErrSchema, l.cfg.Table+"_meta")
