@@ -63,11 +63,23 @@ func (g *Guard) Check(ctx context.Context, env Environment) (Report, error) {
 		}
 	}
 	if len(errs) == 0 && !(redisAway && g.cfg.Mode == RedisOnly) {
-		if err := g.enter(ctx); err != nil {
+		if err := g.enterPatiently(ctx); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return rep, errors.Join(errs...)
+}
+
+// enterPatiently enters the scope as checkLog asks: many processes that start at once make a database slow, and a start that fails for that
+// would have to be repeated by hand. Entering again finds the row of the first try.
+func (g *Guard) enterPatiently(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, awayFor)
+	defer cancel()
+	untilKnown(ctx, func() bool {
+		err = g.enter(ctx)
+		return IsOutage(err)
+	})
+	return err
 }
 
 func (g *Guard) redisAway() Finding {
