@@ -222,6 +222,19 @@ func (p *problems) routes(cfg *Config, routes []Route) {
 	if cfg.Group == "" && routes[0].Pipeline != nil {
 		cfg.Group = routes[0].Pipeline.Guard().Scope()
 	}
+	for _, r := range routes {
+		if r.Pipeline == nil {
+			continue
+		}
+		if name := letterTopic(cfg.Group, r.Pipeline.Policy()); seen[name] {
+			p.add("Topics", "%q gets the dead letters: they would be consumed again; choose another Policy.DeadLetter.Topic", name)
+		}
+	}
+	for t := range seen {
+		if _, retry := tierOf(cfg.Group, t); retry {
+			p.add("Topics", "%q is a retry topic of the group, which consumes it by itself", t)
+		}
+	}
 	if cfg.Group != "" && !topicName.MatchString(cfg.Group+retryInfix) {
 		p.add("Group", "%q: use at most 242 letters, digits, dots, underscores and hyphens: retry topics are named after the group", cfg.Group)
 	}

@@ -56,6 +56,13 @@ func TestNewConsumer_Defaults_NeedBrokersAndTopicsOnly(t *testing.T) {
 	require.Empty(t, c.Lag())
 }
 
+func TestNewConsumer_OwnCopiesAsTopics_AreRefused(t *testing.T) {
+	p := newPipe(t, newGuard(t, "shop", nil), new(effects).apply)
+	_, err := kafka.NewConsumer(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Topics: []string{"orders", "shop.dlq", "shop.retry.5m"}}, p)
+	require.ErrorContains(t, err, `"shop.dlq" gets the dead letters`)
+	require.ErrorContains(t, err, `"shop.retry.5m" is a retry topic of the group`)
+}
+
 func TestNewConsumer_LongDrain_GetsALongerRebalance(t *testing.T) {
 	p := newPipe(t, newGuard(t, "shop", nil), new(effects).apply, func(c *consumer.Config) { c.Policy.DrainTimeout = time.Hour })
 	_, err := kafka.NewConsumer(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Topics: []string{"orders"}}, p)

@@ -54,7 +54,8 @@ var ErrRunning = errors.New("kafka: consumer is running already")
 //
 // nil after a clean stop. An error at the start says in one line what is wrong and what to do. consumer.ErrDrainTimeout: handlers
 // did not return within the drain timeout although their contexts ended; their messages will be delivered again. Any other error: a
-// message, or the cluster, asked for a halt; nothing of the message that did is acknowledged.
+// message, or the cluster, asked for a halt; nothing of the message that did is acknowledged. A message that halts one member moves on with
+// its partition and halts the next one: look at it, or use consumer.PausePartition, which stops one partition instead of the fleet.
 //
 // Run may be called again after it has returned.
 func (c *Consumer) Run(ctx context.Context) error {

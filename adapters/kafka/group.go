@@ -33,17 +33,19 @@ func (r *run) memberOf(ctx context.Context) error {
 		return fmt.Errorf("kafka: join group %q: %w", r.cfg.Group, err)
 	}
 	defer r.leave(cg)
+	var told time.Time
 	for {
 		gen, err := cg.Next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			if err := r.joinProblem(ctx, err); err != nil {
+			if err := r.joinProblem(ctx, err, &told); err != nil {
 				return err
 			}
 			continue
 		}
+		told = time.Time{}
 		s := newSession(r, gen)
 		gen.Start(s.main)
 		<-s.finished
@@ -56,8 +58,8 @@ func (r *run) memberOf(ctx context.Context) error {
 // heartbeat is a third of the session, as kafka-go advises, at most its default.
 func heartbeat(session time.Duration) time.Duration { return min(session/3, 3*time.Second) }
 
-// joinProblem decides about an error of Next: nil means that kafka-go tries again by itself.
-func (r *run) joinProblem(ctx context.Context, err error) error {
+// joinProblem decides about an error of Next: nil means that kafka-go tries again by itself. The same trouble is told every 30 s.
+func (r *run) joinProblem(ctx context.Context, err error, told *time.Time) error {
 	refused := func(format string, args ...any) error {
 		return fmt.Errorf("kafka: join group %q: "+format, append([]any{r.cfg.Group}, args...)...)
 	}
@@ -75,7 +77,8 @@ func (r *run) joinProblem(ctx context.Context, err error) error {
 	case errors.Is(err, kafkago.RebalanceInProgress), errors.Is(err, kafkago.GroupCoordinatorNotAvailable),
 		errors.Is(err, kafkago.NotCoordinatorForGroup), errors.Is(err, kafkago.GroupLoadInProgress):
 		r.log.DebugContext(ctx, "group is not ready; trying again", "group", r.cfg.Group, "err", err) // normal on a fresh cluster and in a rebalance
-	default:
+	case time.Since(*told) > 30*time.Second:
+		*told = time.Now()
 		r.log.WarnContext(ctx, "cannot join the group; trying again", "group", r.cfg.Group, "err", err)
 	}
 	return nil

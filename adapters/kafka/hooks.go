@@ -30,7 +30,7 @@ type HookOutOfRange interface {
 	OnOutOfRange(ctx context.Context, p TopicPartition, committed, first, end, next int64)
 }
 
-// HookLag sees, about once a second while there is work, how many records of a partition are not settled yet.
+// HookLag sees, about twice a second, how many records of a partition are not settled yet; see Consumer.Lag.
 type HookLag interface {
 	OnLag(ctx context.Context, p TopicPartition, lag int64)
 }

@@ -7,8 +7,10 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/idemq/idemq/adapters/kafka"
+	"github.com/idemq/idemq/dedupe/memstore"
 )
 
 func entry(name, value string) kafkago.ConfigEntry {
@@ -121,4 +123,65 @@ func TestHooks_RebalanceCommitAndLag_SeeWhatHappens(t *testing.T) {
 		total += o
 	}
 	require.EqualValues(t, len(recs), total)
+}
+
+// ownership notes a member's partitions, and commits of others.
+type ownership struct {
+	mu    sync.Mutex
+	mine  map[kafka.TopicPartition]bool
+	wrong []kafka.TopicPartition
+}
+
+func (o *ownership) OnAssigned(_ context.Context, _ int32, ps []kafka.TopicPartition) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mine = map[kafka.TopicPartition]bool{}
+	for _, p := range ps {
+		o.mine[p] = true
+	}
+}
+
+func (o *ownership) OnRevoked(context.Context, int32, []kafka.TopicPartition) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mine = nil
+}
+
+func (o *ownership) OnCommit(_ context.Context, _ int32, offsets map[kafka.TopicPartition]int64, _ error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for tp := range offsets {
+		if !o.mine[tp] {
+			o.wrong = append(o.wrong, tp)
+		}
+	}
+}
+
+func TestTrap02_Commits_NameOnlyPartitionsOfTheirGeneration(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(4, "orders"))
+	log := memstore.NewLog()
+	var e effects
+	var owners []*ownership
+	member := func() *running {
+		o := &ownership{}
+		owners = append(owners, o)
+		cfg := config(t, c.ListenAddrs(), "orders")
+		cfg.Hooks = []kafka.Hook{o}
+		return start(t, cfg, newPipe(t, newGuard(t, "shop", log), e.apply))
+	}
+	recs := numbered(200, 20)
+	a := member()
+	a.assigned(4)
+	produce(t, c.ListenAddrs(), "orders", recs[:100]...)
+	b := member()
+	b.assigned(2)
+	produce(t, c.ListenAddrs(), "orders", recs[100:]...)
+	eventually(t, "all effects", func() bool { return e.len() == len(recs) })
+	require.NoError(t, a.stop())
+	b.assigned(4)
+	require.NoError(t, b.stop())
+	for _, o := range owners {
+		require.Empty(t, o.wrong)
+	}
+	e.once(t, recs)
 }

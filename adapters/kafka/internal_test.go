@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
 
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe"
@@ -179,4 +181,34 @@ func TestBudget_Full_WaitsForRoom(t *testing.T) {
 	go func() { waited <- b.wait(ctx) }()
 	cancel()
 	require.Error(t, <-waited)
+}
+
+func TestTrap19_ClosedCluster_LeavesNoConnectionAndNoGoroutine(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	require.NoError(t, err)
+	defer c.Close()
+	before := goleak.IgnoreCurrent()
+	cl := newCluster(Config{Brokers: c.ListenAddrs()})
+	transport := cl.transport("orders")
+	begun := time.Now()
+	waited := make(chan error)
+	go func() {
+		_, err := fetchOnce(context.Background(), transport, cl.addr, "orders", 0, 0, 1<<20, nil)
+		if err == nil {
+			_, err = fetchOnce(context.Background(), transport, cl.addr, "orders", 0, 0, 1<<20, nil) // the next waits for records
+		}
+		waited <- err
+	}()
+	for open := 0; open == 0; {
+		cl.dials.mu.Lock()
+		open = len(cl.dials.open)
+		cl.dials.mu.Unlock()
+		require.Less(t, time.Since(begun), 10*time.Second)
+	}
+	cl.close()
+	require.Error(t, <-waited)
+	require.Empty(t, cl.dials.open)
+	_, err = cl.dials.dial(context.Background(), "tcp", c.ListenAddrs()[0])
+	require.ErrorIs(t, err, net.ErrClosed)
+	goleak.VerifyNone(t, before, goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).read"), goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*clientConn).write"))
 }

@@ -20,7 +20,7 @@ type partition struct {
 	tp    TopicPartition
 	route *route        // whose pool and limits it has
 	drain time.Duration // how long its handlers may take to end
-	retry bool   // of a retry topic
+	retry bool          // of a retry topic
 	tier  time.Duration
 
 	lanes   *lanes.Partition[*consumer.Message]

@@ -31,6 +31,7 @@ type plan struct {
 	routes  []*route
 	sources []string
 	retries []string // retry topics of the group, of any tier, known here or not
+	foreign []string // of those, the ones that no policy here names
 	side    []*sideTopic
 	byTopic map[string]*route
 	counts  map[string]int
@@ -139,6 +140,11 @@ func (p *plan) addSides(group string, configs map[string]topicConfig, existing [
 			name := retryTopic(group, tier)
 			side(name, tier, rt)
 			p.retries = append(p.retries, name)
+		}
+	}
+	for _, name := range existing {
+		if !slices.Contains(p.retries, name) {
+			p.foreign = append(p.foreign, name)
 		}
 	}
 	p.retries = append(p.retries, existing...)

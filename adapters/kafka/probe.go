@@ -79,13 +79,15 @@ func explain(broker string, cfg Config, err error) error {
 	case errors.Is(err, kafkago.UnsupportedSASLMechanism):
 		return say("%w; the broker does not offer the mechanism of Config.SASL (%s)", err, cfg.SASL.Name())
 	case errors.As(err, &record):
-		return say("%w; the port does not speak TLS: leave Config.TLS nil or use the TLS port", err)
+		return say("%w; the port does not speak TLS; leave Config.TLS nil or use the TLS port", err)
 	case errors.As(err, &unknown):
 		return say("%w; put the broker's authority into Config.TLS.RootCAs", err)
 	case errors.As(err, &host):
 		return say("%w; set Config.TLS.ServerName or use the name in the certificate", err)
 	case errors.As(err, &dns), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return say("%w: %w; check Config.Brokers and whether it runs", errUnreachable, err)
+	case hungUp(err) && cfg.TLS != nil && strings.Contains(err.Error(), "failed to dial"): // kafka-go's word for all that comes before SASL
+		return say("the broker hung up in the TLS handshake (%w): the port does not speak TLS; leave Config.TLS nil or use the TLS port", err)
 	case hungUp(err) && cfg.TLS == nil && cfg.SASL == nil:
 		return say("the broker hung up (%w): the port expects SASL or TLS; set Config.SASL or Config.TLS, or use the plain port", err)
 	case hungUp(err) && cfg.TLS == nil:
@@ -93,7 +95,7 @@ func explain(broker string, cfg Config, err error) error {
 	case hungUp(err) && cfg.SASL == nil:
 		return say("the broker hung up (%w): the port expects SASL; set Config.SASL", err)
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		return say("%w: no answer within %v: %w; check Config.Brokers, the firewall, and whether the port wants TLS", errUnreachable, dialTimeout, err)
+		return say("%w: no answer within %v: %w; check Config.Brokers, the firewall, and whether the port speaks TLS", errUnreachable, dialTimeout, err)
 	}
 	return say("%w", err)
 }

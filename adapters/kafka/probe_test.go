@@ -139,7 +139,7 @@ func TestStart_TLS(t *testing.T) {
 	t.Run("TLS on a plain port", func(t *testing.T) {
 		cfg := config(t, fake(t).ListenAddrs(), "orders")
 		cfg.TLS = &tls.Config{RootCAs: roots}
-		require.Contains(t, refused(t, cfg), "kafka: connect to")
+		require.Contains(t, refused(t, cfg), "whether the port speaks TLS") // it waits for the rest of what it takes for a long request
 	})
 	t.Run("with the authority it runs", func(t *testing.T) {
 		cfg := cfg
@@ -219,6 +219,11 @@ func TestTrap22_RealListeners(t *testing.T) {
 		cfg := config(t, []string{s.Listeners["SECURE"]}, topic)
 		cfg.SASL = login("secret")
 		require.Contains(t, refused(t, cfg), "the port expects TLS or no SASL")
+	})
+	t.Run("TLS on a plain port", func(t *testing.T) {
+		cfg := config(t, []string{s.Addr}, topic)
+		cfg.TLS = &tls.Config{RootCAs: roots}
+		require.Contains(t, refused(t, cfg), "the port does not speak TLS; leave Config.TLS nil")
 	})
 	t.Run("unknown mechanism", func(t *testing.T) {
 		cfg := config(t, []string{s.Listeners["LOGIN"]}, topic)

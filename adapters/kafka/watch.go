@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -72,7 +73,8 @@ func (r *run) countNow(ctx context.Context) (map[string]int, error) {
 	return counts, nil
 }
 
-// missing is an error once a topic has been gone for a while, unless the user waits for it.
+// missing is an error once a topic has been gone for a while, unless the user waits for it, or it is a retry topic that only another
+// configuration needed.
 func (r *run) missing(counts map[string]int) error {
 	for _, t := range r.plan.topics() {
 		if n, asked := counts[t]; !asked || n > 0 {
@@ -85,7 +87,7 @@ func (r *run) missing(counts map[string]int) error {
 		case !known:
 			r.goneSince[t] = time.Now()
 			r.log.ErrorContext(r.ctx, "topic is gone", "topic", t)
-		case time.Since(since) > r.c.goneFor && !r.cfg.WaitForTopic:
+		case time.Since(since) > r.c.goneFor && !r.cfg.WaitForTopic && !slices.Contains(r.plan.foreign, t):
 			return haltf("topic %q was deleted while it was consumed; create it, or set Config.WaitForTopic", t)
 		}
 	}

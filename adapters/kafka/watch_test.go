@@ -68,6 +68,23 @@ func TestTrap54_DeletedTopic_EndsRunWithItsName(t *testing.T) {
 	require.LessOrEqual(t, joins(), 1, "no generation after generation")
 }
 
+func TestTrap54_DeletedRetryTopicOfAnotherConfiguration_EndsNothing(t *testing.T) {
+	c := fake(t)
+	require.NoError(t, c.CreateTopic("shop.retry.9m", 1, nil))
+	var e effects
+	cons, err := kafka.NewConsumer(config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", nil), e.apply))
+	require.NoError(t, err)
+	cons.SetGoneFor(time.Millisecond)
+	r := startThis(t, cons)
+	r.assigned(4)
+	require.NoError(t, c.DeleteTopic("shop.retry.9m"))
+	metadata := observe(c, kmsg.Metadata)
+	eventually(t, "it was missed a few times", func() bool { return metadata() > 10 })
+	produce(t, c.ListenAddrs(), "orders", record{"k", "id", "v"})
+	eventually(t, "an effect", func() bool { return e.len() == 1 })
+	require.NoError(t, r.stop())
+}
+
 func TestTrap54_DeletedTopic_IsWaitedForIfAsked(t *testing.T) {
 	c := fake(t)
 	cfg := config(t, c.ListenAddrs(), "orders")
