@@ -34,6 +34,7 @@ const (
 	lostReply         // done, but nobody can know: ErrOutcomeUnknown
 	broken            // not done, and repeating does not mend it
 	locked            // not done: the row is in another's transaction
+	later             // on its way, and done later: ErrOutcomeUnknown
 )
 
 var (
@@ -45,7 +46,7 @@ func (f fault) err() error {
 	switch f {
 	case refused:
 		return dedupe.ErrUnavailable
-	case lostRequest, lostReply:
+	case lostRequest, lostReply, later:
 		return dedupe.ErrOutcomeUnknown
 	case broken:
 		return errBroken
@@ -56,14 +57,15 @@ func (f fault) err() error {
 }
 
 func (f fault) String() string {
-	return [...]string{"fine", "refused", "lost-request", "lost-reply", "broken", "locked"}[f]
+	return [...]string{"fine", "refused", "lost-request", "lost-reply", "broken", "locked", "later"}[f]
 }
 
 // wire stands between a guard and a store: it remembers what was asked and lets a plan decide what gets through.
 type wire struct {
 	mu     sync.Mutex
 	plan   func(op string) fault
-	before func(op string) // runs before the call, without the lock
+	before func(op string)  // runs before the call, without the lock
+	queue  func(run func()) // takes calls that are done later
 	asked  []string
 }
 
@@ -141,6 +143,10 @@ func through[Q any](w *wire, op string, ctx context.Context, reqs []Q, f func(co
 	}
 	if flt == fine {
 		return reps
+	}
+	if flt == later {
+		reqs := slices.Clone(reqs)
+		w.queue(func() { f(context.Background(), reqs) })
 	}
 	reps = make([]dedupe.Reply, len(reqs))
 	for i := range reps {
