@@ -2,8 +2,8 @@
 //
 // Each file's header is its contract: purpose, KEYS and ARGV with units, every reply, whose clock, why it is atomic. record.lua is
 // the format of the values and the beginning of every script. The scripts are usable from any language: send record.lua followed by
-// the operation's file; redisstore is the Go caller. They need Redis 5 or later, and each touches only its KEYS, which share one
-// hash tag.
+// the operation's file; redisstore is the Go caller. They use nothing newer than Redis 5 has (tested with 7.0), and each
+// touches only its KEYS, which share one hash tag.
 package lua
 
 import _ "embed"

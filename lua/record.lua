@@ -20,10 +20,7 @@
 
 local StateAbsent, StateFree, StateClaimed, StateDead, StateDone = 'absent', 'free', 'claimed', 'dead', 'done'
 
--- In this order in the header and behind it.
-local NUMBERS = {'fence', 'lease_end', 'failures', 'deaths', 'alone_deaths', 'alone', 'generation', 'created', 'updated', 'expires', 'retention'}
-local STRINGS = {'owner', 'incarnation', 'fingerprint', 'original', 'result', 'reason'}
-local HEADER = '^idemq1 (%l+)' .. string.rep(' (%d+)', #NUMBERS + #STRINGS) .. '\n()'
+local HEADER = '^idemq1 (%l+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\n()'
 
 local function reply(code, now, value)
   return {code, now, value or ''}
@@ -34,60 +31,64 @@ local function clock()
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- Lua's own conversion gives 1.7e+12 for such numbers.
-local function digits(n)
-  return string.format('%.0f', n)
-end
-
 -- decode returns nil for a foreign value.
 local function decode(value)
-  local parts = {string.match(value, HEADER)}
-  if #parts == 0 then
+  local state, fence, lease_end, failures, deaths, alone_deaths, alone, generation, created, updated, expires, retention,
+    l1, l2, l3, l4, l5, l6, at = string.match(value, HEADER)
+  if state ~= StateFree and state ~= StateClaimed and state ~= StateDead and state ~= StateDone then
     return nil
   end
-  local r = {state = parts[1], value = value}
-  for i, name in ipairs(NUMBERS) do
-    r[name] = tonumber(parts[1 + i])
-  end
-  local at = parts[#parts]
-  for i, name in ipairs(STRINGS) do
-    local length = tonumber(parts[1 + #NUMBERS + i])
-    r[name] = string.sub(value, at, at + length - 1)
-    at = at + length
-  end
-  local known = r.state == StateFree or r.state == StateClaimed or r.state == StateDead or r.state == StateDone
-  if not known or at ~= #value + 1 then
+  local from2 = at + l1
+  local from3 = from2 + l2
+  local from4 = from3 + l3
+  local from5 = from4 + l4
+  local from6 = from5 + l5
+  if from6 + l6 ~= #value + 1 then
     return nil
   end
-  return r
+  return {
+    value = value,
+    state = state,
+    fence = tonumber(fence),
+    lease_end = tonumber(lease_end),
+    failures = tonumber(failures),
+    deaths = tonumber(deaths),
+    alone_deaths = tonumber(alone_deaths),
+    alone = tonumber(alone),
+    generation = tonumber(generation),
+    created = tonumber(created),
+    updated = tonumber(updated),
+    expires = tonumber(expires),
+    retention = tonumber(retention),
+    owner = string.sub(value, at, from2 - 1),
+    incarnation = string.sub(value, from2, from3 - 1),
+    fingerprint = string.sub(value, from3, from4 - 1),
+    original = string.sub(value, from4, from5 - 1),
+    result = string.sub(value, from5, from6 - 1),
+    reason = string.sub(value, from6),
+  }
 end
 
--- create returns the record of an absent key.
-local function create(now)
-  local r = {state = StateAbsent, value = ''}
-  for _, name in ipairs(NUMBERS) do
-    r[name] = 0
-  end
-  for _, name in ipairs(STRINGS) do
-    r[name] = ''
-  end
-  r.created = now
-  return r
+-- absent returns the record of a key that has none; its fence is that of a record that no longer counts.
+local function absent(now, fence)
+  return {
+    value = '', state = StateAbsent, fence = fence, lease_end = 0, failures = 0, deaths = 0, alone_deaths = 0, alone = 0, generation = 0,
+    created = now, updated = now, expires = 0, retention = 0,
+    owner = '', incarnation = '', fingerprint = '', original = '', result = '', reason = '',
+  }
 end
 
 -- load returns the record of key, or nil if its value is foreign. (A value that is not a string makes GET fail with WRONGTYPE, and so
 -- the script, which has written nothing.) With an incarnation, a key that was settled in another one counts as absent: in the log, it
--- may be so. Only its fence goes on.
+-- may be so.
 local function load(key, now, incarnation)
-  local absent = create(now)
   local value = redis.call('GET', key)
   if not value then
-    return absent
+    return absent(now, 0)
   end
   local r = decode(value)
   if r and incarnation and (r.state == StateDone or r.state == StateDead) and r.incarnation ~= incarnation then
-    absent.fence = r.fence
-    return absent
+    return absent(now, r.fence)
   end
   return r
 end
@@ -126,19 +127,15 @@ local function store(key, r, now, retention)
   else
     r.retention, r.expires = math.max(r.retention, retention), 0
   end
-  local head, tail = {'idemq1', r.state}, {}
-  for _, name in ipairs(NUMBERS) do
-    head[#head + 1] = digits(r[name])
-  end
-  for _, name in ipairs(STRINGS) do
-    head[#head + 1] = digits(#r[name])
-    tail[#tail + 1] = r[name]
-  end
-  local value = table.concat(head, ' ') .. '\n' .. table.concat(tail)
+  -- %.0f, because Lua's own conversion gives 1.7e+12 for such numbers; not %s, which ends at a zero byte.
+  local value = string.format('idemq1 %s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %d %d %d %d %d %d\n',
+    r.state, r.fence, r.lease_end, r.failures, r.deaths, r.alone_deaths, r.alone, r.generation, r.created, r.updated, r.expires, r.retention,
+    #r.owner, #r.incarnation, #r.fingerprint, #r.original, #r.result, #r.reason)
+    .. r.owner .. r.incarnation .. r.fingerprint .. r.original .. r.result .. r.reason
   local remembered = math.max(r.retention, 1)
   if r.state == StateClaimed then
     remembered = math.max(remembered, 2 * (r.lease_end - now))
   end
-  redis.call('SET', key, value, 'PX', digits(remembered))
+  redis.call('SET', key, value, 'PX', string.format('%.0f', remembered))
   return value
 end

@@ -15,21 +15,19 @@ import (
 
 // The closed set of codes of Check's findings.
 const (
-	codeLease        = "redis-lease-short"       // the lease is under three call timeouts
-	codeRetention    = "redis-retention-short"   // the retention is under the lease
-	codeClient       = "redis-client-option"     // an option of the client hides an outage
-	codeClientKind   = "redis-client-kind"       // a client that does not fit
-	codeEvicts       = "redis-evicts"            // maxmemory-policy removes keys
-	codeVolatile     = "redis-not-persistent"    // RedisOnly: a restart forgets everything
-	codeReadOnly     = "redis-read-only"         // the server is a replica
-	codeUnknown      = "redis-settings-unknown"  // CONFIG GET is not permitted
-	codeNoIdentity   = "redis-identity-unknown"  // RedisOnly: INFO does not say which server it is
-	leaseOverTimeout = 3                         // least lease, in call timeouts
-	checkNamespace   = "idemq"                   // of the key that Check tries a script on
-	checkID          = "check: nobody's message" // its id
-	acl              = "+config|get +info"       // what Check needs of an ACL
-	replicaRemedy    = "connect to the master; with replicas, use a redis+sentinel:// or redis+cluster:// URL"
+	codeLease      = "redis-lease-short"      // the lease is under three call timeouts
+	codeRetention  = "redis-retention-short"  // the retention is under the lease
+	codeClient     = "redis-client-option"    // an option of the client hides an outage
+	codeClientKind = "redis-client-kind"      // a client that does not fit the server, or the purpose
+	codeEvicts     = "redis-evicts"           // maxmemory-policy removes keys
+	codeVolatile   = "redis-not-persistent"   // RedisOnly: a restart forgets everything
+	codeReadOnly   = "redis-read-only"        // the server is a replica
+	codeUnknown    = "redis-settings-unknown" // CONFIG GET is not permitted
+	codeNoIdentity = "redis-identity-unknown" // RedisOnly: INFO does not say which server it is
 )
+
+// timeoutsPerLease is how many calls may time out before a lease is lost.
+const timeoutsPerLease = 3
 
 // Check implements dedupe.Store. It asks every master for its settings, and tries a script that writes nothing. The error is
 // ErrUnavailable if a server is away, and any other error if it refuses us, with the remedy.
@@ -70,11 +68,11 @@ func checkError(err error) error {
 }
 
 func (s *Store) checkTimes(env dedupe.CheckEnv) (findings []dedupe.Finding) {
-	if least := leaseOverTimeout * s.cfg.Timeout; env.Lease < least {
+	if least := timeoutsPerLease * s.cfg.Timeout; env.Lease < least {
 		findings = append(findings, dedupe.Finding{
 			Refuse: true, Code: codeLease,
 			What:   fmt.Sprintf("lease %v is less than three times the store's timeout %v: two slow renewals would lose it", env.Lease, s.cfg.Timeout),
-			Remedy: fmt.Sprintf("set Config.Lease of the guard to at least %v, or redisstore.Config.Timeout to at most %v", least, env.Lease/leaseOverTimeout),
+			Remedy: fmt.Sprintf("set Config.Lease of the guard to at least %v, or redisstore.Config.Timeout to at most %v", least, env.Lease/timeoutsPerLease),
 		})
 	}
 	if env.Retention < env.Lease {
@@ -106,10 +104,10 @@ func checkClient(rdb redis.UniversalClient) (findings []dedupe.Finding) {
 	switch c := rdb.(type) {
 	case *redis.Client:
 		o := c.Options()
-		common(o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity || o.DisableIndentity, o.MaintNotificationsConfig) //nolint:staticcheck // the deprecated spelling still counts
+		common(o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig)
 	case *redis.ClusterClient:
 		o := c.Options()
-		common(o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity || o.DisableIndentity, o.MaintNotificationsConfig) //nolint:staticcheck
+		common(o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig)
 	case *redis.Ring:
 		findings = append(findings, dedupe.Finding{
 			Refuse: true, Code: codeClientKind,
@@ -137,13 +135,13 @@ func checkServer(ctx context.Context, addr string, client commands, mode dedupe.
 	}
 	if infoField(replication, "role") == "slave" {
 		findings = append(findings, dedupe.Finding{
-			Refuse: authority, Code: codeReadOnly, What: "redis" + addr + " is a replica, which refuses every write", Remedy: replicaRemedy,
+			Refuse: authority, Code: codeReadOnly, What: "redis" + addr + " is a replica, which refuses every write", Remedy: "connect to the master; with replicas, use a redis+sentinel:// or redis+cluster:// URL",
 		})
 	}
 	if authority && infoField(replication, "master_replid") == "" {
 		findings = append(findings, dedupe.Finding{
 			Code: codeNoIdentity, What: "INFO replication of redis" + addr + " does not tell master_replid: a failover that loses writes would not be noticed",
-			Remedy: "allow INFO (ACL " + acl + ")",
+			Remedy: "allow it (ACL +info)",
 		})
 	}
 	if !cluster {
@@ -176,7 +174,7 @@ func checkSettings(addr string, settings map[string]string, authority bool) (fin
 	if !known {
 		return []dedupe.Finding{{
 			Code: codeUnknown, What: "CONFIG GET of redis" + addr + " is not permitted: eviction and persistence are unknown",
-			Remedy: "allow it (ACL " + acl + "), or make sure of maxmemory-policy noeviction yourself",
+			Remedy: "allow it (ACL +config|get), or make sure of maxmemory-policy noeviction yourself",
 		}}
 	}
 	if policy != "noeviction" {
@@ -207,7 +205,7 @@ func (s *Store) eachMaster(ctx context.Context, f func(ctx context.Context, addr
 
 // tryScript removes a key that nobody has, which shows that scripts may be run and may write.
 func (s *Store) tryScript(ctx context.Context, scope string) error {
-	k, err := dedupe.NewKey(scope, checkNamespace, checkID)
+	k, err := dedupe.NewKey(scope, "idemq", "check: nobody's message")
 	if err != nil {
 		return err
 	}

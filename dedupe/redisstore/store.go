@@ -14,8 +14,8 @@ import (
 	"github.com/idemq/idemq/lua"
 )
 
-// Store is a dedupe.Store and dedupe.Memory on Redis 6.2 or later: a single server, Sentinel, or a cluster. Safe for concurrent use. It
-// has nothing to close: no goroutine of it outlives a PING.
+// Store is a dedupe.Store and dedupe.Memory on Redis: a single server, Sentinel, or a cluster. Safe for concurrent use. It has nothing
+// to close: no goroutine of it outlives a PING.
 type Store struct {
 	rdb     redis.UniversalClient
 	cfg     Config
