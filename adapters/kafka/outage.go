@@ -32,7 +32,7 @@ type gate struct {
 func (rt *route) outage(r *run, cause error) {
 	rt.gate.mu.Lock()
 	defer rt.gate.mu.Unlock()
-	if rt.gate.cause != nil {
+	if rt.gate.cause != nil || r.ctx.Err() != nil { // the latter: of a handler that outlived Run
 		return
 	}
 	if cause == nil {

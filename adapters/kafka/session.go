@@ -99,6 +99,7 @@ func (s *session) assign(k *committer) bool {
 
 // work fetches and runs until the session is over, and commits meanwhile.
 func (s *session) work(k *committer) {
+	defer context.AfterFunc(s.over, s.stopLanes)()
 	var fetchers sync.WaitGroup
 	for _, p := range s.parts {
 		fetchers.Go(func() { s.guarded(p.fetch) })
@@ -116,6 +117,13 @@ func (s *session) work(k *committer) {
 			s.commit(k, false)
 			s.r.tellLag(s.over, s.parts)
 		}
+	}
+}
+
+// stopLanes: nothing begins any more, even while a last commit to a broker that is gone takes its time.
+func (s *session) stopLanes() {
+	for _, p := range s.parts {
+		p.lanes.Stop()
 	}
 }
 
