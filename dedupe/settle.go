@@ -373,6 +373,9 @@ func (g *Guard) release(ctx context.Context, c *Claim, failed bool) (int, error)
 		return IsOutage(rep.Err) && tries < 3
 	})
 	if rep.Err != nil {
+		if errors.Is(rep.Err, ErrStale) && rep.Record.State >= StateDead { // such as a row that was committed after all
+			g.learn(ctx, rep.Record)
+		}
 		return c.rec.Failures, opError("release", c.key, rep.Err)
 	}
 	if g.cfg.Mode != RedisOnly {
