@@ -217,6 +217,7 @@ func held(t *testing.T, s *shop, id string) (end func(commit bool) error) {
 	c := s.claim(t, delivery(id))
 	tx, err := s.db.Beginx()
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // where the test failed before its end
 	require.NoError(t, s.log.Record(t.Context(), tx, c))
 	require.NoError(t, s.sell(t.Context(), tx, id))
 	return func(commit bool) error {
@@ -269,7 +270,7 @@ func (s *shop) waitUntilBlocked(t testing.TB) {
 		var n int
 		require.NoError(t, s.db.Get(&n, query))
 		return n > 0
-	}, 20*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 150*time.Millisecond) // INNODB_TRX is a cache that is not renewed while it is read more often than every 100 ms
 }
 
 // PROTOCOL 3: a lock wait on the own row is Busy, after a bounded time.

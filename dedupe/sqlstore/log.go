@@ -120,18 +120,23 @@ type meta struct {
 
 func (l *Log) readMeta(ctx context.Context) (m meta, err error) {
 	found := false
-	err = l.alone(ctx, func(ctx context.Context, q querier) error {
-		err := q.QueryRowContext(ctx, l.plain["meta_read"].query).Scan(&m.version, &m.identity)
-		found = err == nil
-		if noRow(err) {
-			return nil
+	read := func() error {
+		return l.alone(ctx, func(ctx context.Context, q querier) error {
+			err := q.QueryRowContext(ctx, l.plain["meta_read"].query).Scan(&m.version, &m.identity)
+			found = err == nil
+			if noRow(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err = read(); isFault(err, faultData) && !mysqlDenied(err) {
+		if l.missing(ctx) {
+			return m, fmt.Errorf("%w: no table %s; run Migrate, or the DDL, in the database that the log is in", ErrSchema, l.cfg.Table+"_meta")
 		}
-		return err
-	})
-	switch {
-	case isFault(err, faultData) && !mysqlDenied(err) && l.missing(ctx):
-		return m, fmt.Errorf("%w: no table %s; run Migrate, or the DDL, in the database that the log is in", ErrSchema, l.cfg.Table+"_meta")
-	case err == nil && !found:
+		err = read() // another process may have made it since
+	}
+	if err == nil && !found {
 		return m, fmt.Errorf("%w: table %s is empty; run Migrate, or the whole of the DDL", ErrSchema, l.cfg.Table+"_meta")
 	}
 	return m, err
