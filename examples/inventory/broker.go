@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"strings"
@@ -313,32 +314,57 @@ func (b *broker) records(ctx context.Context, topic string, partitions []int) it
 	}
 }
 
+// partition yields the records of a span; false: that was all that is wanted.
 func (b *broker) partition(ctx context.Context, topic string, s span, yield func(kafka.Message, error) bool) bool {
-	if s.first >= s.end {
-		return true
-	}
-	r := kafka.NewReader(kafka.ReaderConfig{Brokers: b.addr, Topic: topic, Partition: s.partition, MaxBytes: 8 << 20, MaxWait: 250 * time.Millisecond})
-	defer r.Close() //nolint:errcheck // it only read
-	if err := r.SetOffset(s.first); err != nil {
-		yield(kafka.Message{}, b.wrap("read topic "+topic, err))
-		return false
-	}
-	for {
-		m, err := r.FetchMessage(ctx)
+	for next := s.first; next < s.end; {
+		var some []kafka.Message
+		err := b.patiently(ctx, func() (err error) {
+			some, err = b.fetch(ctx, topic, s.partition, next)
+			return err
+		})
 		if err != nil {
-			yield(m, b.wrap("read topic "+topic, err))
+			yield(kafka.Message{}, b.wrap("read topic "+topic, err))
 			return false
 		}
-		if m.Offset >= s.end {
-			return true
-		}
-		if !yield(m, nil) {
-			return false
-		}
-		if m.Offset == s.end-1 {
-			return true
+		for _, m := range some {
+			if next = m.Offset + 1; m.Offset < s.end && !yield(m, nil) {
+				return false
+			}
 		}
 	}
+	return true
+}
+
+// fetch returns some records from offset on; at least one, or an error.
+func (b *broker) fetch(ctx context.Context, topic string, partition int, offset int64) (some []kafka.Message, err error) {
+	res, err := b.client.Fetch(ctx, &kafka.FetchRequest{Topic: topic, Partition: partition, Offset: offset, MinBytes: 1, MaxBytes: 8 << 20, MaxWait: time.Second})
+	if err == nil {
+		err = res.Error
+	}
+	for err == nil {
+		var r *kafka.Record
+		if r, err = res.Records.ReadRecord(); err != nil {
+			break
+		}
+		m := kafka.Message{Topic: topic, Partition: partition, Offset: r.Offset, Headers: r.Headers}
+		if r.Key != nil {
+			r.Key.Close() //nolint:errcheck // memory given back
+		}
+		if r.Value != nil {
+			m.Value, err = kafka.ReadAll(r.Value)
+			r.Value.Close() //nolint:errcheck // memory given back
+		}
+		if r.Offset >= offset { // a batch may begin earlier
+			some = append(some, m)
+		}
+	}
+	if err != io.EOF {
+		return nil, err
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("no record in partition %d from offset %d on, although there should be: %w", partition, offset, kafka.RequestTimedOut)
+	}
+	return some, nil
 }
 
 // orderID is the business id of a record; empty when it has none.

@@ -89,7 +89,11 @@ func (s services) open(logger *slog.Logger) (*parts, error) {
 		p.db.SetMaxIdleConns(need)
 	}
 	if s.Mode != dedupe.RedisOnly {
-		p.log = sqlstore.New(p.db, sqlstore.Config{Timeout: min(2*time.Second, s.Lease/4)})
+		var cfgLog sqlstore.Config
+		if s.Mode == dedupe.Logged { // the log renews the lease: two calls may time out before it is lost
+			cfgLog.Timeout = min(2*time.Second, s.Lease/3)
+		}
+		p.log = sqlstore.New(p.db, cfgLog)
 		cfg.Log = p.log
 	}
 	if s.Redis != "" {

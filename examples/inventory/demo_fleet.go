@@ -153,6 +153,15 @@ func (f *fleet) names() []string {
 
 func (f *fleet) logOf(name string) string { return filepath.Join(f.logs, name+".log") }
 
+// tails are the ends of all logs.
+func (f *fleet) tails() string {
+	var b strings.Builder
+	for _, name := range f.names() {
+		fmt.Fprintf(&b, "--- %s\n%s\n", name, f.tail(name))
+	}
+	return b.String()
+}
+
 // tail is the end of a worker's log.
 func (f *fleet) tail(name string) string {
 	text, err := os.ReadFile(f.logOf(name))
