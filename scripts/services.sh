@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs or fetches the real services that the tests can use: Redis, PostgreSQL and MariaDB from Debian's packages, Kafka
-# from its Maven artifacts. Names given as arguments are packages wanted besides. What cannot be had is said in one line
+# and RocketMQ from their Maven artifacts. Names given as arguments are packages wanted besides. What cannot be had is said in one line
 # each, and is not an error: the tests skip what is missing, and IDEMQ_TEST_REQUIRE turns such a skip into a failure.
 set -euo pipefail
 

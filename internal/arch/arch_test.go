@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"dedupe/storetest":     {"dedupe", "dedupe/memstore", "internal"}, // the reference that histories are compared with
 	"consumer":             {"dedupe", "internal"},
 	"consumer/policyfile":  {"consumer", "dedupe", "internal"},
-	"adapters":             {"consumer", "dedupe", "internal"},
+	"adapters":             {"consumer", "dedupe", "internal", "internal/remoting"},
 	"adapters/adaptertest": {"consumer", "dedupe", "dedupe/memstore", "internal"},
 	"telemetry":            {"consumer", "dedupe", "internal"},
 	"cmd":                  anything,
@@ -38,7 +38,8 @@ var mayImport = map[string][]string{
 	"bench":                anything,
 	"internal":             {"consumer", "dedupe", "internal"},
 	"internal/arch":        {},
-	"internal/testenv":     {},
+	"internal/remoting":    {},
+	"internal/testenv":     {"internal/remoting"},
 }
 
 var anything = []string{""}

@@ -59,6 +59,8 @@ func OwnKafka(t testing.TB, options KafkaOptions) *KafkaServer {
 	return s
 }
 
+func kafkaVersion() string { return versionOf("IDEMQ_KAFKA_VERSION", "4.4.0") }
+
 type kafkaProgram struct {
 	java    string
 	jars    string // a class path
@@ -72,7 +74,8 @@ func newKafka(options KafkaOptions) (program, error) {
 	if err != nil {
 		return nil, err
 	}
-	lib, err := kafkaJars()
+	lib, err := mavenJars("kafka-"+kafkaVersion(),
+		"org.apache.kafka:kafka_2.13:"+kafkaVersion(), "org.slf4j:slf4j-simple:1.7.36")
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Local is a Redis, a PostgreSQL, a MariaDB and a Kafka to try the examples on. They outlive the process that starts them: what
+// Local is a Redis, a PostgreSQL, a MariaDB, a Kafka and a RocketMQ to try the examples on. They outlive the process that starts them: what
 // there is to know about them is in files in its directory.
 type Local struct {
 	dir string
@@ -29,12 +29,20 @@ type Local struct {
 var localServices = []struct {
 	name string
 	port int
-	make func() (program, error)
+	make func(*Local) (program, error)
 }{
-	{"redis", 6379, func() (program, error) { return newRedis() }},
-	{"postgres", 5432, func() (program, error) { return newPostgres() }},
-	{"mariadb", 3306, func() (program, error) { return newMariaDB() }},
-	{"kafka", 9092, func() (program, error) { return newKafka(KafkaOptions{}) }},
+	{"redis", 6379, func(*Local) (program, error) { return newRedis() }},
+	{"postgres", 5432, func(*Local) (program, error) { return newPostgres() }},
+	{"mariadb", 3306, func(*Local) (program, error) { return newMariaDB() }},
+	{"kafka", 9092, func(*Local) (program, error) { return newKafka(KafkaOptions{}) }},
+	{"rocketmq-namesrv", 9876, func(*Local) (program, error) { return newNameServer(RocketMQOptions{}) }},
+	{"rocketmq", 10911, func(l *Local) (program, error) {
+		port, err := l.noted("rocketmq-namesrv", "port")
+		if err != nil {
+			return nil, missing("its name server is missing")
+		}
+		return newBroker(loopback(port), RocketMQOptions{})
+	}},
 }
 
 // NewLocal returns the services whose files are in dir.
@@ -57,7 +65,7 @@ func (l *Local) Up() (missed map[string]error, err error) {
 		if inDocker || l.runs(service.name) {
 			continue
 		}
-		p, err := service.make()
+		p, err := service.make(l)
 		if err == nil && l.wasUp(service.name) {
 			err = l.Start(service.name)
 		} else if err == nil {
@@ -78,7 +86,7 @@ func (l *Local) launch(p program, port int) error {
 	if err != nil {
 		return err
 	}
-	for taken(port) || p.name() == "kafka" && taken(port+1) {
+	for taken(port) || p.name() == "kafka" && taken(port+1) || p.name() == "rocketmq" && (taken(port+1) || taken(port-2)) {
 		port = freePort()
 	}
 	s := &Server{program: p, dir: dir, port: port, Addr: loopback(port), detached: !l.attached}
@@ -150,7 +158,7 @@ func (l *Local) Kill(name string) error {
 	if l.inDocker() {
 		return l.compose("kill", name)
 	}
-	p, err := localProgram(name)
+	p, err := l.program(name)
 	if err != nil {
 		return err
 	}
@@ -162,7 +170,7 @@ func (l *Local) Start(name string) error {
 	if l.inDocker() {
 		return l.compose("start", name)
 	}
-	p, err := localProgram(name)
+	p, err := l.program(name)
 	if err != nil {
 		return err
 	}
@@ -195,7 +203,7 @@ func (l *Local) Down() error {
 	}
 	for _, service := range localServices {
 		if l.runs(service.name) {
-			p, err := localProgram(service.name)
+			p, err := l.program(service.name)
 			if err == nil {
 				err = l.kill(p)
 			}
@@ -286,22 +294,25 @@ func (l *Local) writeEnv() error {
 		"postgres": "INVENTORY_DB='postgres://idemq:idemq@%s/inventory?sslmode=disable'",
 		"mariadb":  "INVENTORY_DB_MYSQL=mysql://idemq:idemq@%s/inventory",
 		"kafka":    "INVENTORY_BROKERS=%s",
+
+		"rocketmq-namesrv": "INVENTORY_ROCKETMQ=%s",
 	}
 	var text strings.Builder
 	for _, service := range localServices {
+		variable, told := variables[service.name]
 		port, err := l.noted(service.name, "port")
-		if err == nil {
-			fmt.Fprintf(&text, "export "+variables[service.name]+"\n", loopback(port))
+		if told && err == nil {
+			fmt.Fprintf(&text, "export "+variable+"\n", loopback(port))
 		}
 	}
 	return os.WriteFile(l.EnvFile(), []byte(text.String()), 0o644)
 }
 
-func localProgram(name string) (program, error) {
+func (l *Local) program(name string) (program, error) {
 	var names []string
 	for _, service := range localServices {
 		if service.name == name {
-			return service.make()
+			return service.make(l)
 		}
 		names = append(names, service.name)
 	}
@@ -340,8 +351,13 @@ func (l *Local) composeUp() (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	names, err := l.noted("rocketmq-namesrv", "port")
+	if err != nil {
+		return false, err
+	}
 	pings := map[string]program{
 		"redis": &redisProgram{}, "postgres": &postgresProgram{}, "mariadb": &mariadbProgram{}, "kafka": &kafkaProgram{},
+		"rocketmq-namesrv": nameServer{}, "rocketmq": rocketmqBroker{names: loopback(names)},
 	}
 	for name, p := range pings {
 		port, err := l.noted(name, "port")
@@ -363,7 +379,7 @@ func (l *Local) compose(args ...string) error {
 		if err != nil {
 			return err
 		}
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s_PORT=%d", strings.ToUpper(service.name), port))
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s_PORT=%d", strings.ToUpper(strings.ReplaceAll(service.name, "-", "_")), port))
 	}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return cmd.Run()

@@ -40,6 +40,10 @@ func TestLocal_ServicesComeUpDieComeBackAndGo(t *testing.T) {
 		require.NoError(t, mariadbAt(t, db).Ping())
 	}
 
+	if names, ok := env["INVENTORY_ROCKETMQ"]; ok {
+		sendRocketMQ(t, brokerOf(t, names), "orders")
+	}
+
 	addr := regexp.MustCompile(`[\d.]+:\d+`).FindString(redisURL)
 	require.NoError(t, local.Kill("redis"))
 	require.True(t, refused(addr))

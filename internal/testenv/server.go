@@ -280,7 +280,7 @@ func tempDir(name string) (string, error) {
 // connections from: there, a client that dials a dead server can take the server's port, or even connect to itself.
 func freePort() int {
 	for {
-		if port := 15000 + rand.IntN(15000); !taken(port) && !taken(port+1) { // Kafka needs two
+		if port := 15000 + rand.IntN(15000); !taken(port) && !taken(port+1) && !taken(port-2) { // Kafka needs two, RocketMQ all three
 			return port
 		}
 	}

@@ -23,7 +23,7 @@ type service struct {
 	err  error
 }
 
-var services = []*service{redisService, redisClusterService, postgresService, mariadbService, kafkaService}
+var services = []*service{redisService, redisClusterService, postgresService, mariadbService, kafkaService, rocketmqService}
 
 // Found is what is known about a shared service.
 type Found struct {

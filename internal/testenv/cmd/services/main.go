@@ -5,7 +5,7 @@
 //	                          command's exit status is ours; at the end say which tests were skipped and why
 //	services up               start services that stay, with their data in .local, and write .local/env
 //	services down             stop those and remove their data
-//	services kill NAME        kill one of those (redis, postgres, mariadb, kafka)
+//	services kill NAME        kill one of those (redis, postgres, mariadb, kafka, rocketmq, rocketmq-namesrv)
 //	services start NAME       bring it back
 package main
 

@@ -7,24 +7,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 )
 
-func kafkaVersion() string {
-	if version := os.Getenv("IDEMQ_KAFKA_VERSION"); version != "" {
-		return version
-	}
-	return "4.4.0"
-}
-
-// kafkaJars returns the directory with Kafka's jars, which are fetched once, by Maven.
-func kafkaJars() (string, error) {
-	dir, err := cached("kafka-"+kafkaVersion(), func(dir string) error {
+// mavenJars returns the directory with an artifact and all that it needs, which is fetched once, by Maven. Dependencies are
+// group:artifact:version.
+func mavenJars(name string, dependencies ...string) (string, error) {
+	dir, err := cached(name, func(dir string) error {
 		mvn, err := exec.LookPath("mvn")
 		if err != nil {
 			return missing("mvn, which fetches it, is not installed")
 		}
-		if err := os.WriteFile(filepath.Join(dir, "pom.xml"), []byte(fmt.Sprintf(pom, kafkaVersion())), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "pom.xml"), []byte(pom(dependencies)), 0o644); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -39,18 +34,31 @@ func kafkaJars() (string, error) {
 	return filepath.Join(dir, "lib"), err
 }
 
-const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+func pom(dependencies []string) string {
+	var text strings.Builder
+	text.WriteString(`<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>idemq.test</groupId>
-  <artifactId>kafka</artifactId>
+  <artifactId>services</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>%s</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-`
+`)
+	for _, dependency := range dependencies {
+		part := strings.Split(dependency, ":")
+		fmt.Fprintf(&text, "    <dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n", part[0], part[1], part[2])
+	}
+	text.WriteString("  </dependencies>\n</project>\n")
+	return text.String()
+}
+
+// versionOf is what the environment says, or else usual.
+func versionOf(env, usual string) string {
+	if version := os.Getenv(env); version != "" {
+		return version
+	}
+	return usual
+}
 
 var javaVersion = regexp.MustCompile(`version "((\d+)[^"]*)"`)
 
