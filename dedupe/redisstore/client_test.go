@@ -75,31 +75,32 @@ func TestNewClient_Sentinel_FindsTheMaster(t *testing.T) {
 }
 
 func TestNewClient_BadURL_SaysWhatIsWrongAndNeverThePassword(t *testing.T) {
-	for url, says := range map[string]string{
-		"":                                                       "no scheme",
-		"localhost:6379":                                         "no scheme",
-		"http://user:hunter2@host":                               `scheme "http"`,
-		"redis+http://hunter2@host":                              `scheme "redis+http"`,
-		"redis+://hunter2@host":                                  `scheme "redis+"`,
-		"redis://u:hunter2@":                                     "HOST:PORT",
-		"redis://u:hunter2@h:port":                               "HOST:PORT",
-		"redis://u:hunter2@h:1:2":                                "HOST:PORT",
-		"redis://u:hunter2/x@h:1":                                "escaped as %XX",
-		"redis://u:hunter2#x@h:1":                                "escaped as %XX",
-		"redis://u:hunter2?x@h:1":                                "escaped as %XX",
-		"redis://u:100%hunter2@h":                                "%25",
-		"redis://u:hunter2@h/db":                                 `invalid database number: "db"`,
-		"redis://u:hunter2@h?colour=blue":                        "unexpected option: colour",
-		"redis://u:hunter2@a:1,b:2":                              "redis+cluster://",
-		"redis+sentinel://u:hunter2@h:1":                         "no master",
-		"redis+sentinel://u:hunter2@h:1/m/db":                    "invalid database number",
-		"redis+sentinel://h:1/m?sentinel_password=hunter2&x=%zz": "query",
-		"redis+sentinel://h:1/m?sentinel_password=hunter2&dial_timeout=soon": "dial_timeout",
-		"redis+cluster://u:hunter2@a:1,,b:2":                                 "HOST:PORT",
-		"redis+cluster://u:hunter2@a:1?pool_size=many":                       "pool_size",
+	for _, c := range [][2]string{
+		{"", "no scheme"},
+		{"localhost:6379", "no scheme"},
+		{"http://user:hunter2@host", `scheme "http"`},
+		{"redis+http://hunter2@host", `scheme "redis+http"`},
+		{"redis+://hunter2@host", `scheme "redis+"`},
+		{"redis://u:hunter2@", "HOST:PORT"},
+		{"redis://u:hunter2@h:port", "HOST:PORT"},
+		{"redis://u:hunter2@h:1:2", "HOST:PORT"},
+		{"redis://u:hunter2/x@h:1", "escaped as %XX"},
+		{"redis://u:hunter2#x@h:1", "escaped as %XX"},
+		{"redis://u:hunter2?x@h:1", "escaped as %XX"},
+		{"redis://u:100%hunter2@h", "%25"},
+		{"redis://u:hunter2@h/db", `invalid database number: "db"`},
+		{"redis://u:hunter2@h?colour=blue", "unexpected option: colour"},
+		{"redis://u:hunter2@a:1,b:2", "redis+cluster://"},
+		{"redis+sentinel://u:hunter2@h:1", "no master"},
+		{"redis+sentinel://u:hunter2@h:1/m/db", "invalid database number"},
+		{"redis+sentinel://h:1/m?sentinel_password=hunter2&x=%zz", "query"},
+		{"redis+sentinel://h:1/m?sentinel_password=hunter2&dial_timeout=soon", "dial_timeout"},
+		{"redis+cluster://u:hunter2@a:1,,b:2", "HOST:PORT"},
+		{"redis+cluster://u:hunter2@a:1?pool_size=many", "pool_size"},
 	} {
-		c, err := redisstore.NewClient(url)
-		require.Nil(t, c, url)
+		url, says := c[0], c[1]
+		client, err := redisstore.NewClient(url)
+		require.Nil(t, client, url)
 		require.ErrorContains(t, err, "redisstore: client URL: ", url)
 		require.ErrorContains(t, err, says, url)
 		require.NotContains(t, err.Error(), "hunter2")

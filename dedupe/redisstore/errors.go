@@ -105,11 +105,13 @@ func readOnly(err error) error {
 	return err
 }
 
-// rootOf is the cause that classify wrapped.
+// rootOf is the cause that classify wrapped, however deep.
 func rootOf(err error) error {
-	if both, ok := err.(interface{ Unwrap() []error }); ok {
-		if errs := both.Unwrap(); len(errs) == 2 {
-			return errs[1]
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if both, ok := e.(interface{ Unwrap() []error }); ok {
+			if errs := both.Unwrap(); len(errs) == 2 {
+				return errs[1]
+			}
 		}
 	}
 	return err

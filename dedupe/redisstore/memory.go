@@ -66,24 +66,35 @@ func (s *Store) remember(ctx context.Context, scope string) (lost bool, err erro
 		return false, err
 	}
 	token, whole := first.token, first.value == "1"
-	lost = first.code == "lost"
 	var others []*call
 	for shard := 1; shard < s.cfg.Shards; shard++ {
 		others = append(others, s.newMark(scope, shard, token, identities[shard], false, false))
 	}
-	if err := s.runMarks(ctx, others...); err != nil {
+	err = s.runMarks(ctx, others...)
+	s.noteLoss(scope, whole, append(others, first)...) // the marks are written anew: who asks again would not see it
+	if err != nil {
 		return false, err
-	}
-	for _, c := range others {
-		lost = lost || c.code == "lost" || c.code == "new" && whole
 	}
 	if err := s.runMarks(ctx, s.newMark(scope, 0, token, identities[0], false, true)); err != nil {
 		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	lost = s.losses[scope]
+	delete(s.losses, scope)
 	s.memories[scope] = &memory{token, identities}
 	return lost, nil
+}
+
+// noteLoss remembers, until Remember has succeeded, that a mark was another memory's, or gone though all had been written.
+func (s *Store) noteLoss(scope string, whole bool, marks ...*call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range marks {
+		if c.code == "lost" || c.code == "new" && whole {
+			s.losses[scope] = true
+		}
+	}
 }
 
 func (s *Store) newMark(scope string, shard int, token, identity string, adopt, whole bool) *call {

@@ -266,3 +266,26 @@ func TestMemory_RedisAway_RememberIsUnavailableAndMayBeCalledAgain(t *testing.T)
 	eventually(t, "remembered", func() bool { _, err = s.Remember(t.Context(), sc); return err == nil })
 	claimed(t, s, key(t, sc, "1"), "me")
 }
+
+// Remember writes the marks of a lost memory anew: if it fails halfway, asking again must still tell of the loss.
+func TestMemory_RememberFailsHalfway_TheLossIsToldByTheNext(t *testing.T) {
+	url, nodes := testenv.OwnRedisCluster(t)
+	sc := scope()
+	first, _ := newStore(t, url)
+	remember(t, first, sc)
+	tag := func(n *testenv.Server) bool { // shard 0, which comes first, is on n
+		return admin(t, n.Addr).Exists(t.Context(), "idemq:{"+sc+":0}").Val() == 1
+	}
+	i := slices.IndexFunc(nodes, tag)
+	require.NotEqual(t, -1, i)
+	flushed, refuses := nodes[(i+1)%3], nodes[(i+2)%3]
+	require.NoError(t, admin(t, flushed.Addr).FlushAll(t.Context()).Err())
+	require.NoError(t, admin(t, refuses.Addr).Do(t.Context(), "ACL", "SETUSER", "default", "-eval", "-evalsha").Err())
+
+	again, _ := newStore(t, url)
+	_, err := again.Remember(t.Context(), sc)
+	require.ErrorIs(t, err, dedupe.ErrUnavailable)
+	require.NoError(t, admin(t, refuses.Addr).Do(t.Context(), "ACL", "SETUSER", "default", "+eval", "+evalsha").Err())
+	require.True(t, remember(t, again, sc))
+	require.False(t, remember(t, again, sc))
+}

@@ -223,3 +223,23 @@ func TestBatch_OneBadRequest_FailsNoNeighbour(t *testing.T) {
 	}
 	require.Empty(t, s.Claim(t.Context(), nil))
 }
+
+// A call that changes nothing has no outcome that could be unknown, and what may simply be repeated neither.
+func TestOutage_InspectRememberAndCheck_AreNeverOutcomeUnknown(t *testing.T) {
+	server := testenv.OwnRedis(t)
+	warm, rdb := newStore(t, server.URL)
+	k := key(t, scope(), "1")
+	claimed(t, warm, k, "me") // the connection is there: commands are sent
+	s := redisstore.New(rdb, redisstore.Config{Timeout: short, Breaker: redisstore.Breaker{Failures: 1000}})
+	require.NoError(t, server.Pause())
+	t.Cleanup(func() { require.NoError(t, server.Resume()) })
+	_, inspectErr := s.Inspect(t.Context(), []dedupe.Key{k})
+	_, rememberErr := s.Remember(t.Context(), k.Scope())
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	_, checkErr := s.Check(ctx, env(dedupe.Logged))
+	for op, err := range map[string]error{"inspect": inspectErr, "remember": rememberErr, "check": checkErr} {
+		require.ErrorIs(t, err, dedupe.ErrUnavailable, op)
+		require.NotErrorIs(t, err, dedupe.ErrOutcomeUnknown, op)
+	}
+}

@@ -24,6 +24,7 @@ type Store struct {
 
 	mu       sync.RWMutex
 	memories map[string]*memory // by scope: those of which Redis is the authority
+	losses   map[string]bool    // by scope: noticed by a Remember that failed afterwards
 }
 
 var _ dedupe.Memory = (*Store)(nil)
@@ -35,7 +36,7 @@ func New(rdb redis.UniversalClient, cfg Config) *Store {
 	if rdb == nil {
 		err = errors.Join(err, errors.New("redisstore: New: client is nil; make one with NewClient(url)"))
 	}
-	s := &Store{rdb: rdb, cfg: cfg, invalid: err, memories: map[string]*memory{}}
+	s := &Store{rdb: rdb, cfg: cfg, invalid: err, memories: map[string]*memory{}, losses: map[string]bool{}}
 	if rdb != nil {
 		s.nodes = newNodes(rdb, cfg)
 	}
