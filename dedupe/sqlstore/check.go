@@ -126,9 +126,23 @@ var keyColumns = []column{
 
 // otherColumns must be there. size is the least; exact ones are compared, or hold any bytes.
 var otherColumns = []column{
-	{name: "state"}, {name: "owner", exact: true, size: 32}, {name: "fence"}, {name: "lease_until"}, {name: "failures"}, {name: "deaths"},
-	{name: "alone_deaths"}, {name: "alone"}, {name: "generation"}, {name: "incarnation"}, {name: "fingerprint", exact: true, size: 20},
-	{name: "result"}, {name: "reason"}, {name: "original"}, {name: "created_at"}, {name: "updated_at"}, {name: "expires_at"},
+	{name: "state"},
+	{name: "owner", exact: true, size: 32},
+	{name: "fence"},
+	{name: "lease_until"},
+	{name: "failures"},
+	{name: "deaths"},
+	{name: "alone_deaths"},
+	{name: "alone"},
+	{name: "generation"},
+	{name: "incarnation"},
+	{name: "fingerprint", exact: true, size: 20},
+	{name: "result"},
+	{name: "reason"},
+	{name: "original"},
+	{name: "created_at"},
+	{name: "updated_at"},
+	{name: "expires_at"},
 }
 
 // checkColumns compares the log's table with what the statements rely on.

@@ -67,10 +67,9 @@ func (t *handlerTx) try(ctx context.Context, work func(tx *sqlx.Tx, fresh []bool
 	if err != nil {
 		return opError("begin", "", t.failed(err))
 	}
-	lim := l.handlerLimits(ctx)
-	defer l.restore(ctx, conn.Conn, lim)
+	defer l.restore(ctx, conn.Conn)
 	defer tx.Rollback() //nolint:errcheck // nothing to roll back after the commit; otherwise the end of the session does it
-	if err := l.limit(ctx, tx, lim); err != nil {
+	if err := l.limit(ctx, tx, l.handlerLimits(ctx)); err != nil {
 		return opError("begin", "", t.failed(err))
 	}
 	for _, i := range t.order {

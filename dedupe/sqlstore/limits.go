@@ -3,15 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"time"
-
-	"github.com/idemq/idemq/dedupe"
-)
-
-var (
-	errBadConn     = driver.ErrBadConn
-	errUnavailable = dedupe.ErrUnavailable
 )
 
 // limits of a transaction, kept by the server even when this process is cut off from it. See tx_limits.sql.
@@ -43,7 +35,7 @@ func (l *Log) limit(ctx context.Context, tx querier, lim limits) error {
 const restoring = time.Second
 
 // restore takes the limits off the session after the transaction; a connection that cannot be mended is closed.
-func (l *Log) restore(ctx context.Context, conn *sql.Conn, _ limits) {
+func (l *Log) restore(ctx context.Context, conn *sql.Conn) {
 	if l.plain["tx_restore"].silent == "" {
 		return
 	}

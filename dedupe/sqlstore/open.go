@@ -44,7 +44,7 @@ func Open(dsn string) (*sqlx.DB, error) {
 	case "sqlite":
 		return openSQLite(rest)
 	}
-	return nil, errors.New("sqlstore: open: the url must begin with postgres://, mysql:// or sqlite:")
+	return nil, errors.New("sqlstore: open: the url must begin with postgres://, mysql:// or sqlite:FILE")
 }
 
 func openPostgres(dsn string) (*sqlx.DB, error) {

@@ -32,7 +32,8 @@ func (f ExecFunc) ExecContext(ctx context.Context, query string, args ...any) (s
 // PgxTx makes a native pgx transaction an Execer.
 func PgxTx(tx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}) Execer {
+},
+) Execer {
 	return ExecFunc(func(ctx context.Context, query string, args ...any) (int64, error) {
 		tag, err := tx.Exec(ctx, query, args...)
 		return tag.RowsAffected(), err

@@ -3,14 +3,16 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"database/sql/driver"
 	"math/rand/v2"
 	"time"
+
+	"github.com/idemq/idemq/dedupe"
 )
 
 // querier is a connection or a transaction.
 type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	Execer
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
@@ -77,7 +79,7 @@ func (l *Log) transaction(ctx context.Context, opts *sql.TxOptions, lim limits, 
 	if err != nil {
 		return l.d.failed(err, false)
 	}
-	defer l.restore(ctx, conn, lim)
+	defer l.restore(ctx, conn)
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back; otherwise the connection's end does it
 	if err := l.limit(ctx, tx, lim); err != nil {
 		return l.d.failed(err, false)
@@ -94,7 +96,7 @@ func (l *Log) transaction(ctx context.Context, opts *sql.TxOptions, lim limits, 
 
 // discard closes the connection, and with it whatever its session still has open, instead of giving it back.
 func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return errBadConn }) // that error is what closes it
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // that error is what closes it
 }
 
 // pause waits before run n+1; false when ctx ended.
@@ -111,9 +113,7 @@ func pause(ctx context.Context, run int) bool {
 }
 
 // exec runs a statement for its count.
-func (l *Log) exec(ctx context.Context, q interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}, s statement, a args) (int64, error) {
+func (l *Log) exec(ctx context.Context, q Execer, s statement, a args) (int64, error) {
 	if s.silent == "" { // this dialect needs no such statement
 		return 0, nil
 	}
@@ -142,5 +142,5 @@ func (l *Log) endedBefore(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return &failure{fault: faultRefused, conclude: errUnavailable, cause: errors.Join(context.Cause(ctx))}
+	return &failure{fault: faultRefused, conclude: dedupe.ErrUnavailable, cause: context.Cause(ctx)}
 }
