@@ -88,8 +88,11 @@ func (c *produceCmd) Run(ctx context.Context, t terminal) error {
 	msgs := c.messages()
 	start := time.Now()
 	sent, err := send(ctx, c.services, msgs, c.Rate)
+	if err != nil {
+		return fmt.Errorf("%w (%d of %d messages were sent; the same --seed sends the same ones again)", err, sent, len(msgs))
+	}
 	fmt.Fprintf(t.out, "sent %d messages for %d orders to topic %s in %v\n", sent, c.Orders, c.Topic, time.Since(start).Round(time.Millisecond))
-	return err
+	return nil
 }
 
 // send writes msgs in bursts of at most a tenth of a second's worth and returns how many are acknowledged for certain.

@@ -101,6 +101,16 @@ func TestConsume_WithoutReset_SaysWhatToRun(t *testing.T) {
 	require.Contains(t, stderr, "run reset first")
 }
 
+func TestConsume_MissingTopic_IsNamed(t *testing.T) {
+	flags := embeddedFlags(t, "transactional")
+	succeed(t, with("reset", flags)...)
+	_, stderr, status := command(t, with("consume", flags, "--topic", "odrers")...)
+	require.Equal(t, exitNoReply, status)
+	last := stderr[strings.LastIndex(strings.TrimSpace(stderr), "\n")+1:]
+	require.Contains(t, last, "inventory: ", "the last line says why it ended: %s", stderr)
+	require.Contains(t, last, `"odrers"`)
+}
+
 // TestConsume_SIGTERM_DrainsAndExitsWithZero runs the real program as a process.
 func TestConsume_SIGTERM_DrainsAndExitsWithZero(t *testing.T) {
 	if runtime.GOOS == "windows" {
