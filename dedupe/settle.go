@@ -156,7 +156,7 @@ func (g *Guard) completeMany(ctx context.Context, cs []*Claim) ([]Outcome, []err
 			switch {
 			case rep.Err == nil:
 				outs[i] = cs[i].done(rep.Record)
-				told = append(told, rep.Record)
+				told = append(told, cs[i].told(rep.Record))
 			case errors.Is(rep.Err, ErrBusy) && g.cfg.Mode == Transactional: // NoEffect's row is in another's transaction
 				g.releaseStore(ctx, cs[i].grip(), ReleaseRequest{})
 				outs[i] = Outcome{Verdict: Busy, Record: Record{Key: cs[i].key, State: StateClaimed, LeaseLeft: retryIn(rep.Err)}, Degraded: cs[i].degraded}
@@ -190,6 +190,13 @@ func (c *Claim) committedRow() Record {
 	}
 }
 
+// told is rec as Redis is to learn it from the holder of c. In Transactional mode Redis may have counted more generations than the log, which
+// sees a marked copy only when something is written for it; with the log's number Redis would keep the claim for its lease.
+func (c *Claim) told(rec Record) Record {
+	rec.Generation = max(rec.Generation, c.rec.Generation)
+	return rec
+}
+
 // errMayCommitYet: a plain read found no row, which does not prove that the server will not commit the transaction yet. Reading again
 // proves it no better; the next run's insert does, because it waits for the transaction.
 var errMayCommitYet = fmt.Errorf("%w: the row is not there, and its transaction may commit yet", ErrOutcomeUnknown)
@@ -202,7 +209,7 @@ func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 	}
 	recording := c.recorded()
 	if rec.State == StateDone && rec.Owner == c.owner && recording != RowDuplicate && recording != NotRecorded {
-		g.learn(ctx, rec)
+		g.learn(ctx, c.told(rec))
 		return c.done(rec), nil
 	}
 	a := &attempt{d: c.delivery, key: c.key, degraded: c.degraded}
@@ -224,7 +231,7 @@ func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 		if a.out.Verdict == Busy {
 			g.releaseStore(ctx, c.grip(), ReleaseRequest{})
 		} else {
-			g.learn(ctx, rec)
+			g.learn(ctx, c.told(rec))
 		}
 		return a.out, nil
 	}
@@ -374,7 +381,7 @@ func (g *Guard) release(ctx context.Context, c *Claim, failed bool) (int, error)
 	})
 	if rep.Err != nil {
 		if errors.Is(rep.Err, ErrStale) && rep.Record.State >= StateDead { // such as a row that was committed after all
-			g.learn(ctx, rep.Record)
+			g.learn(ctx, c.told(rep.Record))
 		}
 		return c.rec.Failures, opError("release", c.key, rep.Err)
 	}
@@ -417,7 +424,7 @@ func (g *Guard) Bury(ctx context.Context, c *Claim, reason string, publish func(
 	}
 	switch rec.State {
 	case StateDone:
-		g.learn(ctx, rec)
+		g.learn(ctx, c.told(rec))
 		c.settle()
 		return Done, nil
 	case StateDead:
@@ -428,7 +435,7 @@ func (g *Guard) Bury(ctx context.Context, c *Claim, reason string, publish func(
 			}
 		}
 		if dead && !c.delivery.Redriven {
-			g.learn(ctx, rec)
+			g.learn(ctx, c.told(rec))
 			c.settle()
 			return Dead, nil
 		}
@@ -460,10 +467,10 @@ func (g *Guard) writeDead(ctx context.Context, c *Claim, store Store, name, reas
 	}
 	switch {
 	case rep.Err == nil:
-		g.learn(ctx, rep.Record)
+		g.learn(ctx, c.told(rep.Record))
 		return Dead, nil
 	case errors.Is(rep.Err, ErrStale) && rep.Record.State == StateDone:
-		g.learn(ctx, rep.Record)
+		g.learn(ctx, c.told(rep.Record))
 		return Done, nil
 	case errors.Is(rep.Err, ErrStale):
 		return Busy, nil
