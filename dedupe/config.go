@@ -71,6 +71,9 @@ func (c *Config) setDefaults() error {
 	case c.Mode == RedisOnly && c.Store == nil:
 		bad("Store", "nil: redis-only needs a store, such as redisstore.New(client, redisstore.Config{})")
 	}
+	if _, ok := c.Store.(Memory); c.Mode == RedisOnly && c.Store != nil && !ok {
+		bad("Store", "%T does not notice when it loses its memory (dedupe.Memory): earlier messages would apply again unseen; use redisstore, or choose a mode with a log", c.Store)
+	}
 	duration := func(field string, d *time.Duration, def, least time.Duration) {
 		if *d == 0 {
 			*d = def

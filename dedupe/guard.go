@@ -234,11 +234,7 @@ func (g *Guard) enter(ctx context.Context) error {
 
 // remember sets the marks of RedisOnly. At start a loss is accepted, by name: the start is the operator's answer to it.
 func (g *Guard) remember(ctx context.Context) error {
-	m, ok := g.cfg.Store.(Memory)
-	if !ok {
-		return nil
-	}
-	lost, err := m.Remember(ctx, g.cfg.Scope)
+	lost, err := g.cfg.Store.(Memory).Remember(ctx, g.cfg.Scope)
 	if err != nil {
 		return fmt.Errorf("dedupe: enter scope %q: %w", g.cfg.Scope, err)
 	}
