@@ -2,6 +2,7 @@ package dedupe_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,5 +299,35 @@ func TestEnter_ThatHangs_HoldsNobodyBeyondItsContext(t *testing.T) {
 		}
 		close(release)
 		require.NoError(t, <-ended)
+	})
+}
+
+// DECISIONS.md, 13: what a process remembers is bounded, and quickly kept so. Successes to be completed are not what is dropped.
+func TestProtocol2_MemoryOfAProcess_IsBoundedAndKeepsSuccesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		lying := w.process(func(c *dedupe.Config) { c.Store = brokenStore{w.redis, verdicts(dedupe.Busy)} })
+		w.log.fails(refused, "complete")
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(2*lease, cancel)
+		_, err := lying.Do(context.Background(), delivery("A"), w.apply)
+		require.ErrorIs(t, err, dedupe.ErrBusy)
+		time.Sleep(lease)
+		_, err = lying.Do(ctx, delivery("A"), w.apply)
+		require.ErrorIs(t, err, dedupe.ErrUnavailable)
+		require.Equal(t, 1, w.effects("A"))
+
+		flood := make([]dedupe.Delivery, 120_000)
+		for i := range flood {
+			flood[i] = dedupe.Delivery{ID: fmt.Sprint("flood-", i), Fingerprint: dedupe.NoFingerprint}
+		}
+		outs, _ := lying.ClaimBatch(context.Background(), flood)
+		require.Equal(t, dedupe.Busy, outs[len(outs)-1].Verdict)
+
+		w.log.fails(fine)
+		out, err := lying.Do(context.Background(), delivery("A"), w.apply)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Done, out.Verdict)
+		require.Equal(t, 1, w.effects("A"))
 	})
 }

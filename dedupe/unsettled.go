@@ -67,7 +67,8 @@ func (u *unsettled) change(k Key, f func(*memory)) {
 	u.keys[k] = m
 }
 
-// makeRoom drops what is over, or else anything but claims to complete. Map order is random, which is fair enough.
+// makeRoom drops what is over, and then anything but claims to complete until a tenth is free, so that a full memory is not looked
+// through for each message. Map order is random, which is fair enough.
 func (u *unsettled) makeRoom() {
 	for k, m := range u.keys {
 		if m.claim == nil && time.Since(m.at) > u.lease {
@@ -75,7 +76,7 @@ func (u *unsettled) makeRoom() {
 		}
 	}
 	for k, m := range u.keys {
-		if len(u.keys) < maxUnsettled {
+		if len(u.keys) <= maxUnsettled-maxUnsettled/10 {
 			return
 		}
 		if m.claim == nil {
