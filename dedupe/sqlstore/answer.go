@@ -23,38 +23,39 @@ type question struct {
 	locked func() dedupe.Reply
 }
 
-// answer asks every question and answers every one: many in one transaction, sorted by key so that two batches do not lock each other out,
-// the same key in order. Where one fails for a reason of its own they are asked one by one, so that it fails alone.
+// chunk bounds how many rows one transaction of the log's own locks, and what has to fit into Timeout.
+const chunk = 100
+
+// answer asks every question and answers every one, sorted by key so that two batches do not lock each other out, the same key in
+// order.
 func (l *Log) answer(ctx context.Context, op string, qs []question) []dedupe.Reply {
 	replies := make([]dedupe.Reply, len(qs))
 	order := make([]int, 0, len(qs))
 	for i, q := range qs {
-		if q.wrong != nil {
-			replies[i].Err = keyError(op, q.key, q.wrong)
-			continue
+		if replies[i].Err = q.wrong; q.wrong == nil {
+			order = append(order, i)
 		}
-		order = append(order, i)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return compareKeys(qs[a].key, qs[b].key) })
-	fail := func(err error) []dedupe.Reply {
-		for _, i := range order {
-			replies[i] = dedupe.Reply{Err: keyError(op, qs[i].key, err)}
-		}
-		return replies
+	for some := range slices.Chunk(order, chunk) {
+		l.answerSome(ctx, qs, some, replies)
 	}
-	if len(order) == 0 {
-		return replies
+	for i := range replies {
+		replies[i].Err = keyError(op, qs[i].key, replies[i].Err)
 	}
-	if err := l.endedBefore(ctx); err != nil {
-		return fail(err)
+	return replies
+}
+
+// answerSome asks many in one transaction. Where one fails for a reason of its own they are asked one by one, so that it fails alone.
+func (l *Log) answerSome(ctx context.Context, qs []question, some []int, replies []dedupe.Reply) {
+	err := l.endedBefore(ctx)
+	var st statements
+	if err == nil {
+		st, err = l.statements(ctx)
 	}
-	st, err := l.statements(ctx)
-	if err != nil {
-		return fail(err)
-	}
-	if len(order) > 1 {
-		err := l.together(ctx, func(ctx context.Context, q querier) error {
-			for _, i := range order {
+	if err == nil && len(some) > 1 {
+		err = l.together(ctx, func(ctx context.Context, q querier) (err error) {
+			for _, i := range some {
 				if replies[i], err = qs[i].ask(ctx, q, st); err != nil {
 					return err
 				}
@@ -62,16 +63,19 @@ func (l *Log) answer(ctx context.Context, op string, qs []question) []dedupe.Rep
 			return nil
 		})
 		if err == nil {
-			return named(op, qs, replies)
+			return
 		}
-		if !isFault(err, faultData) && !isFault(err, faultLocked) {
-			return fail(err)
+		if isFault(err, faultData) || isFault(err, faultLocked) {
+			err = nil
 		}
 	}
-	for _, i := range order {
-		replies[i] = l.answerOne(ctx, st, qs[i])
+	for _, i := range some {
+		if err != nil {
+			replies[i] = dedupe.Reply{Err: err}
+		} else {
+			replies[i] = l.answerOne(ctx, st, qs[i])
+		}
 	}
-	return named(op, qs, replies)
 }
 
 func (l *Log) answerOne(ctx context.Context, st statements, qn question) (rep dedupe.Reply) {
@@ -90,16 +94,6 @@ func (l *Log) answerOne(ctx context.Context, st statements, qn question) (rep de
 		return qn.locked()
 	}
 	return dedupe.Reply{Err: err}
-}
-
-// named gives errors their operation and key.
-func named(op string, qs []question, replies []dedupe.Reply) []dedupe.Reply {
-	for i := range replies {
-		if err := replies[i].Err; err != nil && qs[i].wrong == nil {
-			replies[i].Err = keyError(op, qs[i].key, err)
-		}
-	}
-	return replies
 }
 
 func compareKeys(a, b dedupe.Key) int {

@@ -96,17 +96,17 @@ func (l *Log) Purge(ctx context.Context, scope string, staleAfter time.Duration,
 	}
 	for _, name := range []string{"purge_done", "purge_stale"} {
 		for purged < limit {
-			chunk := min(limit-purged, purgeChunk)
+			most := min(limit-purged, purgeChunk)
 			var n int64
 			err := l.ask(ctx, true, func(ctx context.Context, q querier, st statements) (err error) {
-				n, err = l.exec(ctx, q, st[name], args{"scope": []byte(scope), "stale_after": staleAfter.Milliseconds(), "limit": chunk})
+				n, err = l.exec(ctx, q, st[name], args{"scope": []byte(scope), "stale_after": staleAfter.Milliseconds(), "limit": most})
 				return err
 			})
 			if err != nil {
 				return purged, opError("purge scope", scope, err)
 			}
 			purged += int(n)
-			if int(n) < chunk {
+			if int(n) < most {
 				break
 			}
 		}
