@@ -179,3 +179,15 @@ func ExampleRedrive() {
 	// ack claimed
 	// 1 skipped <nil>
 }
+
+// A health endpoint would answer 503 for this one.
+func ExamplePhase() {
+	state := struct{ Phase consumer.Phase }{consumer.PhaseHalted} // what State of an adapter returns
+	switch state.Phase {
+	case consumer.PhaseStopped, consumer.PhaseHalted:
+		fmt.Println("not consuming:", state.Phase)
+	default:
+		fmt.Println("alive:", state.Phase)
+	}
+	// Output: not consuming: halted
+}

@@ -172,4 +172,10 @@ func TestNames_AreFromClosedSets(t *testing.T) {
 	require.Equal(t, "busy", consumer.WhyBusy.String())
 	require.Equal(t, "unknown", consumer.Action(9).String())
 	require.Empty(t, consumer.Why(0).String())
+	var phases []string
+	for p := consumer.PhaseIdle; p <= consumer.PhaseHalted; p++ {
+		phases = append(phases, p.String())
+	}
+	require.Equal(t, []string{"idle", "starting", "running", "paused", "draining", "stopped", "halted"}, phases)
+	require.Equal(t, "unknown", (consumer.PhaseHalted + 1).String())
 }

@@ -52,7 +52,7 @@ func TestNewConsumer_Defaults_NeedBrokersAndTopicsOnly(t *testing.T) {
 	p := newPipe(t, newGuard(t, "shop", nil), new(effects).apply)
 	c, err := kafka.NewConsumer(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Topics: []string{"orders"}}, p)
 	require.NoError(t, err)
-	require.Equal(t, kafka.Idle, c.State().Phase)
+	require.Equal(t, consumer.PhaseIdle, c.State().Phase)
 	require.Empty(t, c.Lag())
 }
 

@@ -19,8 +19,8 @@ type Consumer struct {
 	goneFor time.Duration
 
 	mu      sync.Mutex
-	running *run  // nil: Run is not under way
-	phase   Phase // of the last Run when none is under way
+	running *run           // nil: Run is not under way
+	phase   consumer.Phase // of the last Run when none is under way
 	err     error
 	user    bool // paused
 }
@@ -67,9 +67,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = nil
-	c.phase, c.err = Stopped, err
+	c.phase, c.err = consumer.PhaseStopped, err
 	if err != nil {
-		c.phase = Halted
+		c.phase = consumer.PhaseHalted
 	}
 	return err
 }
@@ -81,7 +81,7 @@ func (c *Consumer) begin(ctx context.Context) (*run, error) {
 		return nil, ErrRunning
 	}
 	c.running = newRun(c, ctx)
-	c.phase, c.err = Starting, nil
+	c.phase, c.err = consumer.PhaseStarting, nil
 	if c.user {
 		c.running.hold()
 	}

@@ -27,7 +27,7 @@ func TestStop_MessageInFlight_IsSettledAndCommittedFirst(t *testing.T) {
 	}))
 	<-begun
 	r.cancel()
-	eventually(t, "it drains", func() bool { return r.State().Phase == kafka.Draining })
+	eventually(t, "it drains", func() bool { return r.State().Phase == consumer.PhaseDraining })
 	close(release)
 	require.NoError(t, r.wait())
 	require.Equal(t, []string{"id-0"}, e.ids(), "what waits does not begin")

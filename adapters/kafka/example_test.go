@@ -137,11 +137,6 @@ func ExampleParseStart() {
 	// Output: latest <nil>
 }
 
-func ExamplePhase() {
-	fmt.Println(kafka.Starting, kafka.Running, kafka.Paused, kafka.Draining)
-	// Output: starting running paused draining
-}
-
 func ExampleWithID() {
 	m := kafka.WithID(&kafkago.Message{Value: []byte("v")}, "order-4711")
 	fmt.Printf("%s: %s\n", m.Headers[0].Key, m.Headers[0].Value)

@@ -24,7 +24,7 @@ func TestHalt_Stop_EndsRunAndAcknowledgesNothingOfTheMessage(t *testing.T) {
 		err := r.wait()
 		require.ErrorIs(t, err, consumer.ErrMissingID)
 		require.ErrorContains(t, err, "kafka: halted at orders/0@1")
-		require.Equal(t, kafka.Halted, r.State().Phase)
+		require.Equal(t, consumer.PhaseHalted, r.State().Phase)
 		require.Equal(t, []int64{1}, committed(t, c.ListenAddrs(), "shop", "orders", 1))
 	}
 }
@@ -42,7 +42,7 @@ func TestHalt_PausePartition_LeavesItAloneAndGoesOnWithTheOthers(t *testing.T) {
 	for _, err := range r.State().Left {
 		require.ErrorIs(t, err, consumer.ErrMissingID)
 	}
-	require.Equal(t, kafka.Running, r.State().Phase)
+	require.Equal(t, consumer.PhaseRunning, r.State().Phase)
 	more := make([]record, 40)
 	for i, x := range numbered(40, 40) {
 		more[i] = record{"more" + x.key, "more" + x.id, x.value}

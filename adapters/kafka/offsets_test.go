@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/idemq/idemq/adapters/kafka"
+	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe/memstore"
 )
 
@@ -56,7 +57,7 @@ func TestTrap15_OffsetOutOfRange_HaltsByDefault(t *testing.T) {
 	err := r.wait()
 	require.ErrorContains(t, err, "orders/0: offset 2 is gone: the partition has 5 to 10")
 	require.ErrorContains(t, err, "choose Config.OutOfRange")
-	require.Equal(t, kafka.Halted, r.State().Phase)
+	require.Equal(t, consumer.PhaseHalted, r.State().Phase)
 	require.Equal(t, err, r.State().Err)
 	require.Zero(t, e.len())
 	require.Equal(t, [][4]int64{{2, 5, 10, -1}}, seen.all())

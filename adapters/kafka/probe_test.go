@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/idemq/idemq/adapters/kafka"
+	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/internal/testenv"
 )
 
@@ -179,7 +180,7 @@ func TestRun_Twice_IsRefusedWhileUnderWayAndAllowedAfter(t *testing.T) {
 	r.assigned(3)
 	require.ErrorIs(t, r.Run(context.Background()), kafka.ErrRunning)
 	require.NoError(t, r.stop())
-	require.Equal(t, kafka.Stopped, r.State().Phase)
+	require.Equal(t, consumer.PhaseStopped, r.State().Phase)
 	again := startThis(t, r.Consumer)
 	again.assigned(3)
 	require.NoError(t, again.stop())

@@ -29,7 +29,7 @@ type run struct {
 	goneSince map[string]time.Time
 
 	mu        sync.Mutex
-	phase     Phase
+	phase     consumer.Phase
 	parts     []*partition
 	left      map[TopicPartition]error
 	abandoned []*partition // whose handlers did not return in an earlier drain
@@ -40,7 +40,7 @@ func newRun(c *Consumer, ctx context.Context) *run {
 		c: c, cfg: c.cfg, log: c.log, ctx: ctx,
 		plan: newPlan(c.cfg, c.routes), cluster: newCluster(c.cfg),
 		goneSince: map[string]time.Time{},
-		phase:     Starting, left: map[TopicPartition]error{},
+		phase:     consumer.PhaseStarting, left: map[TopicPartition]error{},
 	}
 }
 
@@ -139,7 +139,7 @@ func (r *run) release() {
 	}
 }
 
-func (r *run) setPhase(p Phase) {
+func (r *run) setPhase(p consumer.Phase) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.phase = p
@@ -181,18 +181,18 @@ func (r *run) describe(s *State) {
 	}
 	for _, p := range r.parts {
 		if cause := context.Cause(p.s.over); isHalt(cause) {
-			s.Phase, s.Err = Draining, cause
+			s.Phase, s.Err = consumer.PhaseDraining, cause
 		}
 	}
-	if s.Phase != Running {
+	if s.Phase != consumer.PhaseRunning {
 		return
 	}
 	for _, rt := range r.plan.routes {
 		outage, user := rt.held()
 		if outage != nil {
-			s.Phase, s.Err = Paused, outage
+			s.Phase, s.Err = consumer.PhasePaused, outage
 		} else if user {
-			s.Phase = Paused
+			s.Phase = consumer.PhasePaused
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (s *session) assign(k *committer) bool {
 		p.lanes.Skip(p.offset)
 	}
 	s.r.setParts(s.parts)
-	s.r.setPhase(Running)
+	s.r.setPhase(consumer.PhaseRunning)
 	s.r.log.InfoContext(s.over, "partitions assigned", "group", s.gen.GroupID, "generation", s.gen.ID, "member", s.gen.MemberID, "partitions", len(s.parts))
 	each(s.r.c, s.over, func(h HookRebalance) { h.OnAssigned(s.over, s.gen.ID, s.assigned()) })
 	s.commit(k, true) // trap 14: a start that is not committed is chosen anew, and perhaps later, next time
@@ -141,7 +141,7 @@ func (s *session) guarded(f func()) {
 // a commit is as good as one.
 func (s *session) drain(ctx context.Context, k *committer) {
 	if s.r.ctx.Err() != nil {
-		s.r.setPhase(Draining)
+		s.r.setPhase(consumer.PhaseDraining)
 	}
 	drained := make(chan struct{})
 	go func() {

@@ -1,41 +1,11 @@
 package kafka
 
-import "fmt"
-
-// Phase of a consumer.
-type Phase uint8
-
-const (
-	// Idle: Run was never called.
-	Idle Phase = iota
-	// Starting: probing, or joining the group for the first time.
-	Starting
-	// Running: a member of the group. With a group larger than its topics' partitions it may have none.
-	Running
-	// Paused: by Pause, or by an outage, which Err tells.
-	Paused
-	// Draining: Run's context has ended, or a halt was asked for.
-	Draining
-	// Stopped: Run has returned nil.
-	Stopped
-	// Halted: Run has returned Err.
-	Halted
-)
-
-var phaseNames = [...]string{"idle", "starting", "running", "paused", "draining", "stopped", "halted"}
-
-// String is the name used in logs and metrics, from a closed set.
-func (p Phase) String() string {
-	if int(p) < len(phaseNames) {
-		return phaseNames[p]
-	}
-	return fmt.Sprintf("phase(%d)", uint8(p))
-}
+import "github.com/idemq/idemq/consumer"
 
 // State of a consumer, for a health endpoint.
 type State struct {
-	Phase Phase
-	// Err is why: of an outage (Paused) or a halt (Draining, Halted).
+	Phase consumer.Phase
+	// Err is why: of an outage (PhasePaused) or a halt (PhaseDraining, PhaseHalted).
 	Err error
 	// Assigned are this member's partitions.
 	Assigned []TopicPartition

@@ -30,7 +30,7 @@ type Consumer struct {
 	gate    gate
 
 	mu      sync.Mutex
-	phase   Phase
+	phase   consumer.Phase
 	err     error
 	parts   map[topicPartition]*partition // while Run is under way
 	halting chan struct{}                 // closed by the first halt
@@ -87,9 +87,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	err := c.run(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.phase, c.err, c.parts = Stopped, err, nil
+	c.phase, c.err, c.parts = consumer.PhaseStopped, err, nil
 	if err != nil {
-		c.phase = Halted
+		c.phase = consumer.PhaseHalted
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (c *Consumer) begin() error {
 	if c.parts != nil {
 		return ErrRunning
 	}
-	c.phase, c.err = Starting, nil
+	c.phase, c.err = consumer.PhaseStarting, nil
 	c.parts, c.halting = map[topicPartition]*partition{}, make(chan struct{})
 	return nil
 }
@@ -114,7 +114,7 @@ func (c *Consumer) run(ctx context.Context) error {
 	}
 	c.cfg.Broker.join(c)
 	defer c.cfg.Broker.leave(c)
-	c.setPhase(Running)
+	c.setPhase(consumer.PhaseRunning)
 	stopProbing := c.gate.open(ctx)
 	defer stopProbing()
 	var overdue []error
@@ -127,7 +127,7 @@ func (c *Consumer) run(ctx context.Context) error {
 		case <-changed:
 			continue
 		}
-		c.setPhase(Draining)
+		c.setPhase(consumer.PhaseDraining)
 		overdue = append(overdue, c.settleDown(ctx, nil)...)
 		return errors.Join(append([]error{c.haltedBy()}, overdue...)...)
 	}
