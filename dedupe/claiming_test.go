@@ -317,7 +317,7 @@ func TestProtocol2_MemoryOfAProcess_IsBoundedAndKeepsSuccesses(t *testing.T) {
 		require.ErrorIs(t, err, dedupe.ErrUnavailable)
 		require.Equal(t, 1, w.effects("A"))
 
-		flood := make([]dedupe.Delivery, 120_000)
+		flood := make([]dedupe.Delivery, 101_000)
 		for i := range flood {
 			flood[i] = dedupe.Delivery{ID: fmt.Sprint("flood-", i), Fingerprint: dedupe.NoFingerprint}
 		}

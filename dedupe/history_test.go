@@ -19,7 +19,7 @@ import (
 
 var (
 	historySeed  = flag.Uint64("history.seed", 0, "run this one history, and print it")
-	historyCount = flag.Int("history.count", 600, "histories of each kind")
+	historyCount = flag.Int("history.count", 400, "histories of each kind")
 )
 
 // A random history: several processes with messages in work, delivered twice, marked copies of dead letters, crashes at each step, calls that
