@@ -80,7 +80,7 @@ func (l *Log) answerSome(ctx context.Context, qs []question, some []int, replies
 
 func (l *Log) answerOne(ctx context.Context, st statements, qn question) (rep dedupe.Reply) {
 	run := l.alone
-	if qn.waits {
+	if qn.waits || l.d.readsAfter() {
 		run = l.together
 	}
 	err := run(ctx, func(ctx context.Context, q querier) (err error) {

@@ -29,7 +29,7 @@ func (l *Log) Inspect(ctx context.Context, keys []dedupe.Key) ([]dedupe.Record, 
 func (l *Log) Reopen(ctx context.Context, k dedupe.Key, a dedupe.Audit) (dedupe.Record, error) {
 	var now row
 	var wrote bool
-	err := l.ask(ctx, false, func(ctx context.Context, q querier, st statements) (err error) {
+	err := l.ask(ctx, l.d.readsAfter(), func(ctx context.Context, q querier, st statements) (err error) {
 		values := keyArgs(k).with(args{"fingerprint": make([]byte, len(dedupe.Fingerprint{})), "reason": audit(a)})
 		now, wrote, err = l.write(ctx, q, st, "reopen", k, values)
 		return err

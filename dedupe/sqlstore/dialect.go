@@ -31,3 +31,7 @@ var dialectOfDriver = map[string]Dialect{
 	"mysql": MySQL, "mariadb": MySQL,
 	"sqlite": SQLite, "sqlite3": SQLite,
 }
+
+// readsAfter: a row that was written is read by a second statement. Both are in one transaction, or the second might see what the next
+// owner has made of the row.
+func (d *dialect) readsAfter() bool { return !d.returning }

@@ -24,7 +24,8 @@ func (l *Log) read(ctx context.Context, q querier, st statements, k dedupe.Key) 
 	return r, err
 }
 
-// write runs a statement that writes at most the row of k, and returns the row as it is then, whoever wrote it.
+// write runs a statement that writes at most the row of k, and returns the row as it is then, whoever wrote it. Where the dialect readsAfter,
+// q is a transaction.
 func (l *Log) write(ctx context.Context, q querier, st statements, name string, k dedupe.Key, a args) (r row, wrote bool, err error) {
 	if l.d.returning {
 		r, err = l.scan(ctx, q, st[name], a, k)
