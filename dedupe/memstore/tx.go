@@ -97,6 +97,9 @@ func (b at) try(reqs []dedupe.CompleteRequest) (map[dedupe.Key]row, error) {
 		}
 	}
 	for _, req := range reqs {
+		if trial.rows[req.Key].State == dedupe.StateDone { // its own too: that transaction has committed, and this one is another
+			return nil, opError("record", req.Key, dedupe.ErrDuplicate)
+		}
 		switch err := trial.complete(req).Err; {
 		case errors.Is(err, dedupe.ErrStale):
 			return nil, opError("record", req.Key, dedupe.ErrDuplicate)

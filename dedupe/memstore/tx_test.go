@@ -206,3 +206,19 @@ func TestInTx_TheContextHasEnded_RunsNothing(t *testing.T) {
 	})
 	require.ErrorIs(t, err, dedupe.ErrUnavailable)
 }
+
+func TestRecord_InASecondTransactionAfterTheFirstCommitted_IsADuplicate(t *testing.T) {
+	l := memstore.NewLog()
+	g := newGuard(t, l, dedupe.Transactional)
+	out, err := g.Claim(t.Context(), delivery("1"))
+	require.NoError(t, err)
+	tx := l.Begin()
+	require.NoError(t, l.Record(tx, out.Claim))
+	takeOne(tx)
+	require.NoError(t, tx.Commit())
+	again := l.Begin()
+	require.ErrorIs(t, l.Record(again, out.Claim), dedupe.ErrDuplicate, "one claim, one effect")
+	require.Equal(t, -1, l.Value("stock"))
+	_, errs := g.Complete(t.Context(), out.Claim)
+	require.NoError(t, errs[0])
+}
