@@ -35,7 +35,7 @@ const awayFor = 30 * time.Second
 // says which store could not be asked: a database that is away is asked again for 30 s; a Redis that is away is a warning,
 // and the guard works without it (RedisOnly: messages wait).
 func (g *Guard) Check(ctx context.Context, env Environment) (Report, error) {
-	rep := Report{Promise: g.promise()}
+	rep := Report{Promise: g.Promise()}
 	g.stale.Store(int64(env.LongestDelay))
 	rep.Findings = g.checkSettings(env)
 	cenv := CheckEnv{Scope: g.cfg.Scope, Mode: g.cfg.Mode, Lease: g.cfg.Lease, Retention: g.cfg.Retention, Concurrency: env.Concurrency}
@@ -124,8 +124,8 @@ func (g *Guard) checkSettings(env Environment) (fs []Finding) {
 	return fs
 }
 
-// promise is the one line that is logged at start.
-func (g *Guard) promise() string {
+// Promise is the one line that is logged at start: what the guard promises with its settings. Nothing is asked.
+func (g *Guard) Promise() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "scope %q, %v: ", g.cfg.Scope, g.cfg.Mode)
 	switch g.cfg.Mode {

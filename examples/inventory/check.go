@@ -136,10 +136,7 @@ func (s services) readLedger(ctx context.Context) (l ledger, err error) {
 // mode. In redis-only mode nothing may be asked: a start there accepts Redis's memory as it is, and that is for consumers to do.
 func (p *parts) promise(ctx context.Context) (string, error) {
 	if p.log == nil {
-		ended, cancel := context.WithCancel(ctx)
-		cancel()
-		r, _ := p.guard.Check(ended, dedupe.Environment{}) //nolint:errcheck // only the promise is wanted
-		return r.Promise, nil
+		return p.guard.Promise(), nil
 	}
 	r, err := p.guard.Check(ctx, dedupe.Environment{})
 	return r.Promise, err
