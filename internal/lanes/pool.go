@@ -11,7 +11,7 @@
 // the partition ends. The zero Result is Retry, so that forgetting to answer never loses a message.
 //
 // The adapter stops fetching while Room is false: too much was done ahead of one held message (all of it would be sent again to
-// the next owner), or the pool is paused by an outage.
+// the next owner), or the pool is paused: its Gate does that while the store cannot answer, and asks the store until it does.
 //
 // The end of a partition, in this order: Stop (nothing starts any more, waits inside of consumer.Pipeline end), Wait for what runs,
 // Cancel what runs too long, Wait again; then the watermark is final and is committed. Drain does all of it. Messages that
