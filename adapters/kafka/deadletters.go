@@ -12,6 +12,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/lanes"
 )
 
 // letterWriter is where a consumer's dead letters go.
@@ -111,7 +112,7 @@ func (q *DeadLetterQueue) listPartition(ctx context.Context, rt roundTripper, tp
 		case err != nil && troubles.wait >= maxTrouble:
 			return false, err
 		case err != nil:
-			if err := sleep(ctx, troubles.next()); err != nil {
+			if err := lanes.Sleep(ctx, troubles.next()); err != nil {
 				return false, err
 			}
 			continue

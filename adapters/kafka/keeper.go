@@ -6,6 +6,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/idemq/idemq/internal/lanes"
 )
 
 const (
@@ -28,7 +30,7 @@ func (r *run) keep(ctx context.Context) error {
 		if err == nil || !transient(err) {
 			return nil
 		}
-		if err := sleep(ctx, keeperPause); err != nil {
+		if err := lanes.Sleep(ctx, keeperPause); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/idemq/idemq/internal/lanes"
 )
 
 // bounds of a partition, for a reader of committed records.
@@ -70,7 +72,7 @@ func (s *session) resolveStarts() bool {
 		if err != nil {
 			s.r.log.WarnContext(s.over, "cannot find where to begin; trying again", "err", err)
 		}
-		if len(found) < len(open) && sleep(s.over, 300*time.Millisecond) != nil {
+		if len(found) < len(open) && lanes.Sleep(s.over, 300*time.Millisecond) != nil {
 			return false
 		}
 	}

@@ -101,7 +101,7 @@ func (p *partition) trouble(ctx context.Context, err error, troubles *backoff) {
 		level = slog.LevelDebug
 	}
 	p.s.r.log.Log(ctx, level, "fetch failed; trying again", "topic", p.tp.Topic, "partition", p.tp.Partition, "err", err)
-	sleep(ctx, troubles.next()) //nolint:errcheck // the loop looks at ctx
+	lanes.Sleep(ctx, troubles.next()) //nolint:errcheck // the loop looks at ctx
 }
 
 // moving: another broker leads the partition by now, or the topic is gone, about which watch decides. The Transport learns it within metadataTTL.
@@ -116,7 +116,7 @@ func (p *partition) deliver(ctx context.Context, f fetched) bool {
 	for i := range f.records {
 		rec := &f.records[i]
 		if p.retry {
-			if due := time.Until(rec.time.Add(p.tier)); due > 0 && sleep(ctx, min(due, p.tier)) != nil {
+			if due := time.Until(rec.time.Add(p.tier)); due > 0 && lanes.Sleep(ctx, min(due, p.tier)) != nil {
 				return false
 			}
 		}

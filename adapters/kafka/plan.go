@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ type route struct {
 	pipe   *consumer.Pipeline
 	policy consumer.Policy
 	pool   *lanes.Pool
-	gate   gate
+	gate   *lanes.Gate // of pool
 
 	batchMax  int
 	batchWait time.Duration
@@ -68,11 +69,12 @@ func (p *plan) longestDrain() (d time.Duration) {
 	return d
 }
 
-func newPlan(cfg Config, routes []Route) *plan {
+func newPlan(log *slog.Logger, routes []Route) *plan {
 	p := &plan{byTopic: map[string]*route{}, counts: map[string]int{}}
 	for _, r := range routes {
 		rt := &route{topics: r.Topics, pipe: r.Pipeline, policy: r.Pipeline.Policy()}
 		rt.pool = lanes.NewPool(rt.policy.Concurrency)
+		rt.gate = lanes.NewGate(rt.pool, rt.pipe.Ready, log.With("scope", rt.pipe.Guard().Scope()))
 		b := r.Pipeline.Batch()
 		rt.batchMax, rt.batchWait = b.Max, b.Wait
 		p.routes = append(p.routes, rt)

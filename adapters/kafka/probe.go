@@ -14,6 +14,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/idemq/idemq/internal/lanes"
 )
 
 // connect proves that a broker answers us, and says in one line what is wrong if none does: kafka-go's group would try for ever.
@@ -131,7 +133,7 @@ func (c *cluster) partitions(ctx context.Context, topics []string) (map[string]i
 		if time.Now().After(end) || errors.Is(wrong, kafkago.TopicAuthorizationFailed) {
 			return nil, wrong
 		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+		if err := lanes.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -187,16 +189,4 @@ func (c *cluster) withPrefix(ctx context.Context, prefix string) ([]string, erro
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-// sleep waits for d, or returns the cause of ctx's end.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

@@ -47,7 +47,7 @@ func (p *partition) obey(ctx context.Context, rt *route, m *consumer.Message, d 
 	}
 	switch d.Why {
 	case consumer.Outage:
-		rt.outage(p.s.r, d.Err)
+		rt.gate.Outage(d.Err)
 	case consumer.Failed:
 		if d.Tier >= 0 && d.Tier < len(rt.retries) {
 			return p.sendToRetry(ctx, rt, m, d)
@@ -69,7 +69,7 @@ func (p *partition) sendToRetry(ctx context.Context, rt *route, m *consumer.Mess
 		if tooLarge(err) {
 			return p.halt(ctx, rt, m, consumer.Disposition{Err: err})
 		}
-		if sleep(p.s.over, troubles.next()) != nil {
+		if lanes.Sleep(p.s.over, troubles.next()) != nil {
 			return lanes.Result{Action: lanes.Retry}
 		}
 	}

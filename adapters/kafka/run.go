@@ -23,7 +23,6 @@ type run struct {
 	cluster   *cluster
 	transport *kafkago.Transport
 	client    *kafkago.Client
-	wg        sync.WaitGroup // probes of outages
 
 	// of the session that is under way, which watches
 	goneSince map[string]time.Time
@@ -38,7 +37,7 @@ type run struct {
 func newRun(c *Consumer, ctx context.Context) *run {
 	return &run{
 		c: c, cfg: c.cfg, log: c.log, ctx: ctx,
-		plan: newPlan(c.cfg, c.routes), cluster: newCluster(c.cfg),
+		plan: newPlan(c.log, c.routes), cluster: newCluster(c.cfg),
 		goneSince: map[string]time.Time{},
 		phase:     consumer.PhaseStarting, left: map[TopicPartition]error{},
 	}
@@ -51,10 +50,12 @@ func (r *run) run() (err error) {
 	r.ctx = ctx
 	defer func() {
 		cancel()
-		r.wg.Wait()
 		r.cluster.close()
 		err = errors.Join(err, r.closeWriters())
 	}()
+	for _, rt := range r.plan.routes {
+		defer rt.gate.Start(ctx)()
+	}
 	if err := r.prepare(); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped while starting
@@ -129,13 +130,13 @@ func (r *run) stragglers() error {
 
 func (r *run) hold() {
 	for _, rt := range r.plan.routes {
-		rt.hold()
+		rt.gate.Pause()
 	}
 }
 
 func (r *run) release() {
 	for _, rt := range r.plan.routes {
-		rt.release()
+		rt.gate.Resume()
 	}
 }
 
@@ -188,11 +189,8 @@ func (r *run) describe(s *State) {
 		return
 	}
 	for _, rt := range r.plan.routes {
-		outage, user := rt.held()
-		if outage != nil {
-			s.Phase, s.Err = consumer.PhasePaused, outage
-		} else if user {
-			s.Phase = consumer.PhasePaused
+		if phase, outage := rt.gate.Phase(); s.Err == nil && phase != consumer.PhaseRunning {
+			s.Phase, s.Err = phase, outage
 		}
 	}
 }

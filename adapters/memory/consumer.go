@@ -27,7 +27,7 @@ type Consumer struct {
 	pipe    *consumer.Pipeline
 	letters *DeadLetterQueue
 	pool    *lanes.Pool
-	gate    gate
+	gate    *lanes.Gate
 
 	mu      sync.Mutex
 	phase   consumer.Phase
@@ -61,9 +61,11 @@ func NewConsumer(cfg Config, pipe *consumer.Pipeline) (*Consumer, error) {
 	if letters == "" {
 		letters = DeadLetterTopic(cfg.Group)
 	}
-	c := &Consumer{cfg: cfg, pipe: pipe, letters: OpenDeadLetters(cfg.Broker, letters), pool: lanes.NewPool(pipe.Policy().Concurrency)}
-	c.gate = gate{pool: c.pool, ready: pipe.Ready, log: cfg.Logger}
-	return c, nil
+	pool := lanes.NewPool(pipe.Policy().Concurrency)
+	return &Consumer{
+		cfg: cfg, pipe: pipe, letters: OpenDeadLetters(cfg.Broker, letters),
+		pool: pool, gate: lanes.NewGate(pool, pipe.Ready, cfg.Logger.With("scope", pipe.Guard().Scope())),
+	}, nil
 }
 
 // Run is NewConsumer and Consumer.Run.
@@ -115,8 +117,7 @@ func (c *Consumer) run(ctx context.Context) error {
 	c.cfg.Broker.join(c)
 	defer c.cfg.Broker.leave(c)
 	c.setPhase(consumer.PhaseRunning)
-	stopProbing := c.gate.open(ctx)
-	defer stopProbing()
+	defer c.gate.Start(ctx)()
 	var overdue []error
 	for {
 		mine, changed := c.cfg.Broker.share(c)
@@ -206,10 +207,10 @@ func (c *Consumer) haltedBy() error {
 }
 
 // Pause stops fetching, and what waits does not begin; what runs goes on. No partition moves. It lasts until Resume.
-func (c *Consumer) Pause() { c.gate.pause() }
+func (c *Consumer) Pause() { c.gate.Pause() }
 
 // Resume ends Pause. An outage goes on until its store answers.
-func (c *Consumer) Resume() { c.gate.resume() }
+func (c *Consumer) Resume() { c.gate.Resume() }
 
 // Lag is how many messages of this member's partitions are not settled.
 func (c *Consumer) Lag() (n int64) {

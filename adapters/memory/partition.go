@@ -52,7 +52,7 @@ func (p *partition) fetch(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if p.retry && !sleep(ctx, time.Until(r.at.Add(p.delay))) {
+		if p.retry && lanes.Sleep(ctx, time.Until(r.at.Add(p.delay))) != nil {
 			return
 		}
 		m := r.message(p.tp, offset)
@@ -71,20 +71,6 @@ func (p *partition) commits(ctx context.Context) {
 			return
 		case <-ended:
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -118,7 +104,7 @@ func (p *partition) obey(ctx context.Context, m *consumer.Message, d consumer.Di
 		}
 		return lanes.Result{Action: lanes.Hold}
 	case d.Why == consumer.Outage:
-		p.c.gate.outage(d.Err)
+		p.c.gate.Outage(d.Err)
 	case d.Why == consumer.Failed && d.Tier >= 0:
 		// The source is settled only after its copy is stored. The pipeline's context may have ended by now; the copy is written all the same.
 		retry := Message{Key: m.Key, Value: m.Value, Headers: consumer.RetryHeaders(m, d)}

@@ -12,12 +12,11 @@ type State struct {
 
 // State says what the consumer is doing now.
 func (c *Consumer) State() State {
-	held, outage := c.gate.held()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := State{Phase: c.phase, Err: c.err, Partitions: len(c.parts)}
-	if s.Phase == consumer.PhaseRunning && held {
-		s.Phase, s.Err = consumer.PhasePaused, outage
+	if s.Phase == consumer.PhaseRunning && s.Err == nil {
+		s.Phase, s.Err = c.gate.Phase()
 	}
 	return s
 }
