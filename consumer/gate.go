@@ -3,6 +3,8 @@ package consumer
 import (
 	"context"
 	"sync"
+
+	"github.com/idemq/idemq/internal/broadcast"
 )
 
 // gate lets runs of a pipeline go beside each other, except those that must be alone: a message that killed its process twice runs
@@ -13,7 +15,7 @@ type gate struct {
 	inside  int
 	alone   bool
 	waiting int // to be alone
-	changed chan struct{}
+	changed broadcast.Signal
 }
 
 // enter waits for its turn; an error, and nothing to leave, when ctx ends or a drain begins. No claim may be held while waiting.
@@ -22,13 +24,10 @@ func (g *gate) enter(ctx context.Context, alone bool) error {
 	defer g.mu.Unlock()
 	if alone {
 		g.waiting++
-		defer func() { g.waiting--; g.wake() }()
+		defer func() { g.waiting--; g.changed.Fire() }()
 	}
 	for g.alone || alone && g.inside > 0 || !alone && g.waiting > 0 {
-		if g.changed == nil {
-			g.changed = make(chan struct{})
-		}
-		changed := g.changed
+		changed := g.changed.Wait()
 		g.mu.Unlock()
 		select {
 		case <-changed:
@@ -50,13 +49,5 @@ func (g *gate) leave() {
 	defer g.mu.Unlock()
 	g.inside--
 	g.alone = false
-	g.wake()
-}
-
-// wake lets all that wait look again. With g.mu held.
-func (g *gate) wake() {
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
+	g.changed.Fire()
 }

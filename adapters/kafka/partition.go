@@ -11,6 +11,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/broadcast"
 	"github.com/idemq/idemq/internal/lanes"
 )
 
@@ -162,18 +163,17 @@ func messageSize(m *consumer.Message) int {
 type budget struct {
 	limit int
 
-	mu      sync.Mutex
-	used    int
-	changed chan struct{}
+	mu    sync.Mutex
+	used  int
+	freed broadcast.Signal
 }
 
 func (b *budget) add(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += n
-	if n < 0 && b.changed != nil {
-		close(b.changed)
-		b.changed = nil
+	if n < 0 {
+		b.freed.Fire()
 	}
 }
 
@@ -184,15 +184,12 @@ func (b *budget) wait(ctx context.Context) error {
 			b.mu.Unlock()
 			return ctx.Err()
 		}
-		if b.changed == nil {
-			b.changed = make(chan struct{})
-		}
-		changed := b.changed
+		freed := b.freed.Wait()
 		b.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-changed:
+		case <-freed:
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/broadcast"
 )
 
 // DefaultPartitions is how many partitions a topic gets that is made by its first message.
@@ -20,7 +21,7 @@ type Broker struct {
 	mu      sync.Mutex
 	topics  map[string]*topic
 	groups  map[string]*group
-	changed chan struct{} // closed at each change of anything; renewed when somebody waits
+	changed broadcast.Signal // of anything
 }
 
 type topic struct {
@@ -62,7 +63,7 @@ func (b *Broker) CreateTopic(name string, n int) error {
 		return fmt.Errorf("memory: create topic %q: it is there already", name)
 	}
 	b.topics[name] = &topic{partitions: make([][]record, n)}
-	b.wake()
+	b.changed.Fire()
 	return nil
 }
 
@@ -89,7 +90,7 @@ func (b *Broker) Publish(ctx context.Context, name string, ms ...Message) ([]con
 		at[i] = consumer.Position{Topic: name, Partition: int32(p), Offset: int64(len(t.partitions[p]))}
 		t.partitions[p] = append(t.partitions[p], record{slices.Clone(m.Key), slices.Clone(m.Value), copied(m.Headers), time.Now()})
 	}
-	b.wake()
+	b.changed.Fire()
 	return at, nil
 }
 
@@ -138,7 +139,7 @@ func (b *Broker) next(ctx context.Context, tp topicPartition, offset int64) (rec
 	for {
 		b.mu.Lock()
 		records := b.topics[tp.topic].partitions[tp.partition]
-		changed := b.wait()
+		changed := b.changed.Wait()
 		b.mu.Unlock()
 		if offset < int64(len(records)) {
 			return records[offset], ctx.Err()
@@ -148,20 +149,5 @@ func (b *Broker) next(ctx context.Context, tp topicPartition, offset int64) (rec
 			return record{}, ctx.Err()
 		case <-changed:
 		}
-	}
-}
-
-// wait and wake are called with b.mu held.
-func (b *Broker) wait() <-chan struct{} {
-	if b.changed == nil {
-		b.changed = make(chan struct{})
-	}
-	return b.changed
-}
-
-func (b *Broker) wake() {
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
 	}
 }

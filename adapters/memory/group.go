@@ -44,7 +44,7 @@ func (b *Broker) join(c *Consumer) {
 	defer b.mu.Unlock()
 	g := b.groupOf(c.cfg.Group)
 	g.members = append(g.members, c)
-	b.wake()
+	b.changed.Fire()
 }
 
 // leave gives up all that c still owns.
@@ -58,7 +58,7 @@ func (b *Broker) leave(c *Consumer) {
 			delete(g.owners, tp)
 		}
 	}
-	b.wake()
+	b.changed.Fire()
 }
 
 // partitionsOf are those that group members who read these topics share: theirs, and the group's own retry topics. With b.mu held.
@@ -85,7 +85,7 @@ func (b *Broker) share(c *Consumer) (mine map[topicPartition]int, changed <-chan
 			mine[tp] = g.epochs[tp]
 		}
 	}
-	return mine, b.wait()
+	return mine, b.changed.Wait()
 }
 
 // take makes c the owner of tp, and returns where to begin, if nobody owns it.
@@ -104,7 +104,7 @@ func (b *Broker) give(c *Consumer, tp topicPartition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.groupOf(c.cfg.Group).owners, tp)
-	b.wake()
+	b.changed.Fire()
 }
 
 // commit is refused for a partition that c does not own, and for an offset that was set from outside since.
@@ -114,7 +114,7 @@ func (b *Broker) commit(c *Consumer, tp topicPartition, offset int64, epoch int)
 	g := b.groupOf(c.cfg.Group)
 	if g.owners[tp] == c && g.epochs[tp] == epoch && offset != g.committed[tp] {
 		g.committed[tp] = offset
-		b.wake()
+		b.changed.Fire()
 	}
 }
 
@@ -130,7 +130,7 @@ func (b *Broker) Rewind(group string, to consumer.Position) error {
 	g := b.groupOf(group)
 	g.committed[tp] = to.Offset
 	g.epochs[tp]++
-	b.wake()
+	b.changed.Fire()
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (b *Broker) lag(g *group, topics []string) (n int64) {
 func (b *Broker) WaitSettled(ctx context.Context, group string, topics ...string) error {
 	for {
 		b.mu.Lock()
-		lag, changed := b.lag(b.groupOf(group), topics), b.wait()
+		lag, changed := b.lag(b.groupOf(group), topics), b.changed.Wait()
 		b.mu.Unlock()
 		if lag == 0 {
 			return nil

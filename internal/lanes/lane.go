@@ -128,8 +128,8 @@ func (l *lane[T]) end() {
 		}
 	}
 	l.batch, l.results = nil, nil
-	q.ended.fire()
-	q.pool.rooms.fire()
+	q.ended.Fire()
+	q.pool.rooms.Fire()
 	if q.stopped || stands {
 		l.state = standing
 		return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/broadcast"
 )
 
 // ErrStopped: the partition takes no more messages.
@@ -68,7 +69,7 @@ type Partition[T any] struct {
 	running map[int64]T
 	waiting int
 	stopped bool
-	ended   signal // a lane has ended its run
+	ended   broadcast.Signal // a lane has ended its run
 }
 
 // NewPartition adds a partition to p. ctx gives values only; its end does not end what runs.
@@ -144,7 +145,7 @@ func (q *Partition[T]) room() bool {
 func (q *Partition[T]) WaitRoom(ctx context.Context) error {
 	for {
 		q.pool.mu.Lock()
-		room, stopped, changed := q.room(), q.stopped, q.pool.rooms.wait()
+		room, stopped, changed := q.room(), q.stopped, q.pool.rooms.Wait()
 		q.pool.mu.Unlock()
 		switch {
 		case stopped:
@@ -171,7 +172,7 @@ func (q *Partition[T]) Commit() (int64, bool) {
 func (q *Partition[T]) Ended() <-chan struct{} {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
-	return q.ended.wait()
+	return q.ended.Wait()
 }
 
 // Load says how many messages wait in lanes and how many run.
@@ -195,7 +196,7 @@ func (q *Partition[T]) Stop() {
 		l.drop()
 	}
 	q.waiting = 0
-	q.pool.rooms.fire()
+	q.pool.rooms.Fire()
 }
 
 // Cancel ends the context of what runs, with this cause.
@@ -206,7 +207,7 @@ func (q *Partition[T]) Cancel(cause error) { q.cancel(cause) }
 func (q *Partition[T]) Wait(ctx context.Context) error {
 	for {
 		q.pool.mu.Lock()
-		n, ended := len(q.running), q.ended.wait()
+		n, ended := len(q.running), q.ended.Wait()
 		q.pool.mu.Unlock()
 		if n == 0 {
 			return nil

@@ -18,7 +18,11 @@
 // were not started are dropped unsettled: no claim was made for them, so the next owner waits for nothing.
 package lanes
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/idemq/idemq/internal/broadcast"
+)
 
 // Pool bounds how many messages run at once in its partitions. Safe for concurrent use.
 type Pool struct {
@@ -27,8 +31,8 @@ type Pool struct {
 	mu      sync.Mutex // guards the partitions and lanes of the pool too
 	workers int
 	paused  bool
-	ready   []task // first in, first out
-	rooms   signal // Room may have become true
+	ready   []task           // first in, first out
+	rooms   broadcast.Signal // Room may have become true
 }
 
 // task is a lane with something to run. begin and end are called with the pool's lock held.
@@ -53,7 +57,7 @@ func (p *Pool) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = false
-	p.rooms.fire()
+	p.rooms.Fire()
 	p.start()
 }
 
@@ -81,21 +85,4 @@ func (p *Pool) work() {
 		t.end()
 	}
 	p.workers--
-}
-
-// signal wakes all that wait for a change. Its users hold the pool's lock.
-type signal struct{ ch chan struct{} }
-
-func (s *signal) wait() <-chan struct{} {
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) fire() {
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
 }
