@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 const (
@@ -231,11 +232,11 @@ func (p *problems) routes(cfg *Config, routes []Route) {
 		}
 	}
 	for t := range seen {
-		if _, retry := tierOf(cfg.Group, t); retry {
+		if _, retry := retrytopic.Delay(cfg.Group, t); retry {
 			p.add("Topics", "%q is a retry topic of the group, which consumes it by itself", t)
 		}
 	}
-	if cfg.Group != "" && !topicName.MatchString(cfg.Group+retryInfix) {
+	if cfg.Group != "" && !topicName.MatchString(retrytopic.Prefix(cfg.Group)) {
 		p.add("Group", "%q: use at most 242 letters, digits, dots, underscores and hyphens: retry topics are named after the group", cfg.Group)
 	}
 }

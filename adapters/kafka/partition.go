@@ -13,6 +13,7 @@ import (
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/internal/broadcast"
 	"github.com/idemq/idemq/internal/lanes"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 // partition is one assigned partition: it is fetched, its records go into lanes, its watermark is committed. It lives as long as its session.
@@ -37,7 +38,7 @@ type partition struct {
 func newPartition(s *session, tp TopicPartition, offset int64) *partition {
 	p := &partition{s: s, tp: tp, offset: offset}
 	p.end.Store(-1)
-	p.tier, p.retry = tierOf(s.r.cfg.Group, tp.Topic)
+	p.tier, p.retry = retrytopic.Delay(s.r.cfg.Group, tp.Topic)
 	p.route = s.r.plan.routeOf(tp.Topic)
 	p.drain = p.route.policy.DrainTimeout
 	if p.retry {

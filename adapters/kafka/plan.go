@@ -10,6 +10,7 @@ import (
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe"
 	"github.com/idemq/idemq/internal/lanes"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 // route is one pipeline with the topics that it gets and where its messages go.
@@ -98,7 +99,7 @@ func (r *run) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	existing, err := r.cluster.withPrefix(ctx, r.cfg.Group+retryInfix)
+	existing, err := r.cluster.withPrefix(ctx, retrytopic.Prefix(r.cfg.Group))
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (p *plan) addSides(group string, configs map[string]topicConfig, existing [
 			side(name, 0, rt)
 		}
 		for _, tier := range rt.policy.Retry.Tiers {
-			name := retryTopic(group, tier)
+			name := retrytopic.Name(group, tier)
 			side(name, tier, rt)
 			p.retries = append(p.retries, name)
 		}

@@ -14,40 +14,10 @@ import (
 )
 
 const (
-	retryInfix = ".retry."
-	dlqSuffix  = ".dlq"
+	dlqSuffix = ".dlq"
 	// letterRoom is what the headers of a copy may add to a message.
 	letterRoom = 64 << 10
 )
-
-// retryTopic is "<group>.retry.<duration>": where a message of the group waits that long for its next attempt.
-func retryTopic(group string, tier time.Duration) string { return group + retryInfix + tierName(tier) }
-
-// tierName is tier without zero parts: 5m, not 5m0s.
-func tierName(tier time.Duration) string {
-	s := tier.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return strings.ReplaceAll(s, "µ", "u") // not a letter of topic names; ParseDuration reads both
-}
-
-// tierOf reads the delay from the name of a retry topic of group. A topic with the prefix and no duration has delay 0: it is consumed
-// without waiting, since nobody else will.
-func tierOf(group, topic string) (tier time.Duration, ok bool) {
-	rest, ok := strings.CutPrefix(topic, group+retryInfix)
-	if !ok {
-		return 0, false
-	}
-	d, err := time.ParseDuration(rest)
-	if err != nil || d < 0 {
-		return 0, true
-	}
-	return d, true
-}
 
 // sideTopic is a retry or dead-letter topic that must be there.
 type sideTopic struct {

@@ -10,6 +10,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 // run is one call of Consumer.Run.
@@ -84,7 +85,7 @@ func (r *run) prepare() error {
 			rt.letters = &letterWriter{newCopies(r.cluster, name, limits[name])}
 		}
 		for _, tier := range rt.policy.Retry.Tiers {
-			name := retryTopic(r.cfg.Group, tier)
+			name := retrytopic.Name(r.cfg.Group, tier)
 			rt.retries = append(rt.retries, newCopies(r.cluster, name, limits[name]))
 		}
 	}

@@ -121,18 +121,3 @@ func TestTrap06_RandomHistories_AreReadAsAPlainListWouldBe(t *testing.T) {
 		require.Equal(t, want, got, fmt.Sprint("seed ", seed))
 	}
 }
-
-func FuzzTierOf(f *testing.F) {
-	f.Add("g", "g.retry.5m")
-	f.Add("g", "g.retry.-5m")
-	f.Add("", ".retry.1h0m")
-	f.Fuzz(func(t *testing.T, group, topic string) {
-		tier, ok := tierOf(group, topic)
-		if !ok && tier != 0 || tier < 0 {
-			t.Fatalf("tierOf(%q, %q) = %v, %v", group, topic, tier, ok)
-		}
-		if again, ok := tierOf(group, retryTopic(group, tier)); !ok || again != tier {
-			t.Fatalf("%v becomes %v", tier, again)
-		}
-	})
-}

@@ -3,12 +3,12 @@ package memory
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/internal/lanes"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 // partition is one that a consumer owns.
@@ -26,7 +26,7 @@ type partition struct {
 
 func newPartition(ctx context.Context, c *Consumer, tp topicPartition, offset int64, epoch int) *partition {
 	p := &partition{c: c, tp: tp, start: offset, epoch: epoch}
-	p.delay, p.retry = delayOf(c.cfg.Group, tp.topic)
+	p.delay, p.retry = retrytopic.Delay(c.cfg.Group, tp.topic)
 	policy, batch := c.pipe.Policy(), c.pipe.Batch()
 	if p.retry {
 		batch = consumer.Batch{}
@@ -108,7 +108,7 @@ func (p *partition) obey(ctx context.Context, m *consumer.Message, d consumer.Di
 	case d.Why == consumer.Failed && d.Tier >= 0:
 		// The source is settled only after its copy is stored. The pipeline's context may have ended by now; the copy is written all the same.
 		retry := Message{Key: m.Key, Value: m.Value, Headers: consumer.RetryHeaders(m, d)}
-		if _, err := p.c.cfg.Broker.Publish(context.WithoutCancel(ctx), retryTopic(p.c.cfg.Group, policy.Retry.Tiers[d.Tier]), retry); err == nil {
+		if _, err := p.c.cfg.Broker.Publish(context.WithoutCancel(ctx), retrytopic.Name(p.c.cfg.Group, policy.Retry.Tiers[d.Tier]), retry); err == nil {
 			return lanes.Result{Action: lanes.Settle}
 		}
 	}
@@ -136,17 +136,3 @@ func (p *partition) settledTo() int64 {
 }
 
 func (p *partition) commit() { p.c.cfg.Broker.commit(p.c, p.tp, p.settledTo(), p.epoch) }
-
-func retryPrefix(group string) string { return group + ".retry." }
-
-func retryTopic(group string, tier time.Duration) string { return retryPrefix(group) + tier.String() }
-
-// delayOf is the delay of a group's own retry topic. False for other topics.
-func delayOf(group, topic string) (time.Duration, bool) {
-	text, ok := strings.CutPrefix(topic, retryPrefix(group))
-	if !ok {
-		return 0, false
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil
-}
