@@ -12,18 +12,6 @@ import (
 	"github.com/idemq/idemq/dedupe"
 )
 
-// hang makes the handler's lease the subject: it goes on until its context ends, or for d.
-func hang(d time.Duration) func(context.Context, *dedupe.Claim) error {
-	return func(ctx context.Context, _ *dedupe.Claim) error {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(d):
-			return nil
-		}
-	}
-}
-
 var leasedModes = []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}
 
 func TestLease_OfALongHandler_IsRenewedAtAThird(t *testing.T) {
