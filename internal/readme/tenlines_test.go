@@ -2,8 +2,10 @@ package readme_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	kafkago "github.com/segmentio/kafka-go"
@@ -45,16 +47,25 @@ func consume(ctx context.Context, db *sqlx.DB, brokers ...string) error {
 
 // README: own loop
 
-func ownLoop(ctx context.Context, r *kafkago.Reader, guard *dedupe.Guard, apply func(context.Context, []byte) error) error {
+// ownLoop acknowledges what the guard says is settled. Retry and dead letters are yours here; a consumer.Pipeline does both.
+func ownLoop(ctx context.Context, r *kafkago.Reader, guard *dedupe.Guard, apply, letter func(context.Context, kafkago.Message) error) error {
 	for {
 		m, err := r.FetchMessage(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = guard.Do(ctx, dedupe.Delivery{ID: header(m, "msg_id"), Namespace: m.Topic, Fingerprint: dedupe.FingerprintOf(m.Value)},
-			func(ctx context.Context, _ *dedupe.Claim) error { return apply(ctx, m.Value) })
-		if err != nil {
-			return err // not acknowledged: it is delivered again
+		d := dedupe.Delivery{ID: header(m, "msg_id"), Namespace: m.Topic, Fingerprint: dedupe.FingerprintOf(m.Value)}
+		for settled := false; !settled; {
+			_, err := guard.Do(ctx, d, func(ctx context.Context, _ *dedupe.Claim) error { return apply(ctx, m) })
+			switch {
+			case err == nil: // applied now or before, or a dead letter: acknowledge
+				settled = true
+			case errors.Is(err, dedupe.ErrInvalidID), errors.Is(err, dedupe.ErrConflict):
+				settled = letter(ctx, m) == nil // repeating does not help
+			} // else: busy, a store away, or apply's own error: nothing is acknowledged
+			if !settled && !wait(ctx, time.Second) {
+				return ctx.Err()
+			}
 		}
 		if err := r.CommitMessages(ctx, m); err != nil {
 			return err
@@ -71,6 +82,17 @@ func header(m kafkago.Message, name string) string {
 		}
 	}
 	return ""
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 var _ = ownLoop
