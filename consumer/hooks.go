@@ -32,19 +32,3 @@ func isHook(h Hook) bool {
 	}
 	return false
 }
-
-// hooks calls f for each hook that is an H.
-func hooks[H any](ctx context.Context, p *Pipeline, f func(H)) {
-	for _, h := range p.cfg.Hooks {
-		if h, ok := h.(H); ok {
-			func() {
-				defer func() {
-					if v := recover(); v != nil {
-						p.cfg.Logger.ErrorContext(ctx, "hook panicked", "panic", v)
-					}
-				}()
-				f(h)
-			}()
-		}
-	}
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/idemq/idemq/internal/hook"
 )
 
 // Settle is Process for a loop without redelivery of its own: it waits and tries again in place until the message is settled.
@@ -62,5 +64,5 @@ func (p *Pipeline) settled(ctx context.Context, m *Message, d Disposition, took 
 		}
 		log.LogAttrs(ctx, level, "settled", attrs...)
 	}
-	hooks(ctx, p, func(h HookSettled) { h.OnSettled(ctx, m, d, took) })
+	hook.Each(ctx, p.cfg.Logger, p.cfg.Hooks, func(h HookSettled) { h.OnSettled(ctx, m, d, took) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idemq/idemq/dedupe"
+	"github.com/idemq/idemq/internal/hook"
 )
 
 // protect runs f on a goroutine of its own, so that a panic and runtime.Goexit become errors, and waits for it.
@@ -86,6 +87,6 @@ func (p *Pipeline) handled(ctx context.Context, ms []*Message, e ended, took tim
 		if m.claim != nil {
 			attempt = m.claim.Attempt()
 		}
-		hooks(ctx, p, func(h HookHandled) { h.OnHandled(ctx, m, attempt, took, one.err) })
+		hook.Each(ctx, p.cfg.Logger, p.cfg.Hooks, func(h HookHandled) { h.OnHandled(ctx, m, attempt, took, one.err) })
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idemq/idemq/dedupe"
+	"github.com/idemq/idemq/internal/hook"
 )
 
 // completed says what the end of a claim means whose handler returned success.
@@ -202,5 +203,5 @@ func (t *task) newLetter(reason string, cause error, failures int) DeadLetter {
 
 func (t *task) published(ctx context.Context, l DeadLetter) {
 	t.p.cfg.Logger.WarnContext(ctx, "dead letter", "reason", l.Reason, "attempts", l.Attempts, "topic", t.m.Topic, "partition", t.m.Partition, "offset", t.m.Offset, "err", l.Error)
-	hooks(ctx, t.p, func(h HookDeadLetter) { h.OnDeadLetter(ctx, l) })
+	hook.Each(ctx, t.p.cfg.Logger, t.p.cfg.Hooks, func(h HookDeadLetter) { h.OnDeadLetter(ctx, l) })
 }

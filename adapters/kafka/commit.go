@@ -7,6 +7,8 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/idemq/idemq/internal/hook"
 )
 
 // committer commits offsets of one generation, and of no other: the broker would take a commit for any partition, past its end too. Used by
@@ -42,7 +44,7 @@ func (k *committer) commit(ctx context.Context, offsets map[TopicPartition]int64
 	if err == nil {
 		maps.Copy(k.sent, offsets)
 	}
-	each(k.r.c, ctx, func(h HookCommit) { h.OnCommit(ctx, k.gen.ID, offsets, err) })
+	hook.Each(ctx, k.r.log, k.r.cfg.Hooks, func(h HookCommit) { h.OnCommit(ctx, k.gen.ID, offsets, err) })
 	return err
 }
 

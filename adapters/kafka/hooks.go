@@ -43,22 +43,6 @@ func isHook(h Hook) bool {
 	return false
 }
 
-// each calls f for every hook that is a T. A hook that panics must not take a partition with it.
-func each[T any](c *Consumer, ctx context.Context, f func(T)) {
-	for _, h := range c.cfg.Hooks {
-		if t, ok := h.(T); ok {
-			func() {
-				defer func() {
-					if r := recover(); r != nil {
-						c.log.ErrorContext(ctx, "hook panicked", "panic", r)
-					}
-				}()
-				f(t)
-			}()
-		}
-	}
-}
-
 // has says whether there is a hook that is a T.
 func has[T any](c *Consumer) bool {
 	for _, h := range c.cfg.Hooks {

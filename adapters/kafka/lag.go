@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"time"
+
+	"github.com/idemq/idemq/internal/hook"
 )
 
 func lagOf(parts []*partition) map[TopicPartition]int64 {
@@ -21,7 +23,7 @@ func (r *run) tellLag(ctx context.Context, parts []*partition) {
 		return
 	}
 	for tp, n := range lagOf(parts) {
-		each(r.c, ctx, func(h HookLag) { h.OnLag(ctx, tp, n) })
+		hook.Each(ctx, r.log, r.cfg.Hooks, func(h HookLag) { h.OnLag(ctx, tp, n) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/idemq/idemq/internal/hook"
 	"github.com/idemq/idemq/internal/lanes"
 )
 
@@ -98,7 +99,7 @@ func (p *partition) outOfRange() {
 	case Latest:
 		next = b.end
 	}
-	each(r.c, p.s.over, func(h HookOutOfRange) { h.OnOutOfRange(p.s.over, p.tp, p.offset, b.first, b.end, next) })
+	hook.Each(p.s.over, r.log, r.cfg.Hooks, func(h HookOutOfRange) { h.OnOutOfRange(p.s.over, p.tp, p.offset, b.first, b.end, next) })
 	if next < 0 {
 		p.s.end(haltf("%s/%d: offset %d is gone: the partition has %d to %d; records were deleted or the topic was made anew: choose Config.OutOfRange, or set the group's offset by kafka-consumer-groups.sh --reset-offsets", p.tp.Topic, p.tp.Partition, p.offset, b.first, b.end))
 		return

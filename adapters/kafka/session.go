@@ -11,6 +11,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/idemq/idemq/consumer"
+	"github.com/idemq/idemq/internal/hook"
 )
 
 // handlerGrace is how long handlers may go on after their contexts ended in a drain; with their settling and the last commit it fits into
@@ -73,7 +74,7 @@ func (s *session) settle(ctx context.Context, k *committer) {
 		s.r.log.WarnContext(ctx, "last commit of the generation failed; messages will be delivered again", "generation", s.gen.ID, "err", err)
 	}
 	s.r.setParts(nil)
-	each(s.r.c, ctx, func(h HookRebalance) { h.OnRevoked(ctx, s.gen.ID, s.assigned()) })
+	hook.Each(ctx, s.r.log, s.r.cfg.Hooks, func(h HookRebalance) { h.OnRevoked(ctx, s.gen.ID, s.assigned()) })
 }
 
 // assign makes the partitions, finds where each begins, and commits that. False when the session ended meanwhile.
@@ -92,7 +93,7 @@ func (s *session) assign(k *committer) bool {
 	s.r.setParts(s.parts)
 	s.r.setPhase(consumer.PhaseRunning)
 	s.r.log.InfoContext(s.over, "partitions assigned", "group", s.gen.GroupID, "generation", s.gen.ID, "member", s.gen.MemberID, "partitions", len(s.parts))
-	each(s.r.c, s.over, func(h HookRebalance) { h.OnAssigned(s.over, s.gen.ID, s.assigned()) })
+	hook.Each(s.over, s.r.log, s.r.cfg.Hooks, func(h HookRebalance) { h.OnAssigned(s.over, s.gen.ID, s.assigned()) })
 	s.commit(k, true) // trap 14: a start that is not committed is chosen anew, and perhaps later, next time
 	return true
 }
