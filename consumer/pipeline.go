@@ -30,8 +30,9 @@ type Config struct {
 	Middleware []Middleware // around Handler, outermost first; not allowed with BatchHandler
 	// OnDuplicate sees what the first run stored, to send a lost reply again. An error leaves the message unacknowledged.
 	OnDuplicate func(ctx context.Context, m *Message, r dedupe.Record) error
-	Logger      *slog.Logger // nil: silent. Keys are logged as hashes, payloads never
-	Hooks       []Hook
+	// Logger; nil: slog.Default(). For silence, slog.New(slog.DiscardHandler). Keys are logged as hashes, payloads never.
+	Logger *slog.Logger
+	Hooks  []Hook
 }
 
 // Batch is how many messages a BatchHandler gets: consecutive ones of one partition.
@@ -56,7 +57,7 @@ func NewPipeline(cfg Config) (*Pipeline, error) {
 		cfg.Fingerprint = fingerprintBody
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	defaults(&cfg.Batch.Max, 100)
 	for _, m := range slices.Backward(cfg.Middleware) {
@@ -142,6 +143,9 @@ func (p *Pipeline) Ready(ctx context.Context) error { return p.cfg.Guard.Ready(c
 
 // Policy is the effective one, defaults filled in.
 func (p *Pipeline) Policy() Policy { return p.cfg.Policy }
+
+// Logger is the effective one: what an adapter logs to when it was given none.
+func (p *Pipeline) Logger() *slog.Logger { return p.cfg.Logger }
 
 // Guard is Config.Guard.
 func (p *Pipeline) Guard() *dedupe.Guard { return p.cfg.Guard }

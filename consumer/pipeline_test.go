@@ -34,6 +34,13 @@ func TestNewPipeline_ListsEveryProblem(t *testing.T) {
 	require.ErrorContains(t, err, "set Handler or BatchHandler")
 }
 
+func TestNewPipeline_NilLogger_IsTheDefaultOne(t *testing.T) {
+	w := newWorld(t, dedupe.Logged)
+	require.Same(t, slog.Default(), w.pipeline(fine).Logger())
+	mine := slog.New(slog.DiscardHandler)
+	require.Same(t, mine, w.pipeline(fine, func(c *consumer.Config) { c.Logger = mine }).Logger())
+}
+
 type recorder struct {
 	settled []consumer.Disposition
 	handled []error

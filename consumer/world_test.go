@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -18,7 +19,10 @@ import (
 	"github.com/idemq/idemq/dedupe/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
+	goleak.VerifyTestMain(m)
+}
 
 // outage decides what a store answers: nil to let an operation through.
 type outage struct {

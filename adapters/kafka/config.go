@@ -71,7 +71,8 @@ type Config struct {
 	// exceed it by 1 MiB, or by the size of a batch.
 	MaxWaiting int
 
-	Logger *slog.Logger // nil: silent
+	// Logger; nil: that of the first pipeline, for tools slog.Default(). For silence, slog.New(slog.DiscardHandler).
+	Logger *slog.Logger
 	// Hooks implement at least one of HookRebalance, HookCommit, HookOutOfRange, HookLag.
 	Hooks []Hook
 }
@@ -162,7 +163,7 @@ func (p *problems) connection(cfg *Config) {
 		cfg.ClientID = defaultClientID
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = slog.Default()
 	}
 	cfg.Brokers = slices.Clone(cfg.Brokers)
 	cfg.TLS = cfg.TLS.Clone() // nil stays nil
@@ -171,6 +172,9 @@ func (p *problems) connection(cfg *Config) {
 // setDefaults fills in zero fields and lists every problem.
 func (cfg *Config) setDefaults(routes []Route) error {
 	var p problems
+	if pipe := routes[0].Pipeline; cfg.Logger == nil && pipe != nil {
+		cfg.Logger = pipe.Logger()
+	}
 	p.connection(cfg)
 	p.routes(cfg, routes)
 	p.duration("Session", &cfg.Session, defaultSession, 100*time.Millisecond)

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -45,6 +46,21 @@ func join(t *testing.T, brokers []string, group, topic string) *groupOf {
 		r.cluster.close()
 	})
 	return &groupOf{r, cg}
+}
+
+func TestNewConsumer_NilLogger_IsThePipelines(t *testing.T) {
+	g, err := dedupe.New(dedupe.Config{Scope: "shop", Mode: dedupe.Logged, Log: memstore.NewLog()})
+	require.NoError(t, err)
+	log := slog.New(slog.DiscardHandler)
+	p, err := consumer.NewPipeline(consumer.Config{Guard: g, Handler: func(context.Context, *consumer.Message) error { return nil }, ID: consumer.IDFromKey(), Logger: log})
+	require.NoError(t, err)
+	c, err := NewConsumer(Config{Brokers: []string{"127.0.0.1:1"}, Topics: []string{"orders"}}, p)
+	require.NoError(t, err)
+	require.Same(t, log, c.log)
+	q, err := OpenDeadLetters(Config{Brokers: []string{"127.0.0.1:1"}}, "shop.dlq")
+	require.NoError(t, err)
+	require.Same(t, slog.Default(), q.cfg.Logger)
+	require.NoError(t, q.Close())
 }
 
 func (g *groupOf) next(t *testing.T) *kafkago.Generation {

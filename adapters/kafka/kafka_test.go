@@ -24,6 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
 	// the broker that all tests share lives as long as the test process
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/idemq/idemq/internal/testenv.(*Server).Start.func1"))
 }

@@ -18,7 +18,7 @@ type Config struct {
 	Broker *Broker
 	Topics []string
 	Group  string       // default: the guard's Scope
-	Logger *slog.Logger // nil: silent
+	Logger *slog.Logger // nil: the pipeline's
 }
 
 // Consumer is a member of a group. Safe for concurrent use.
@@ -55,7 +55,7 @@ func NewConsumer(cfg Config, pipe *consumer.Pipeline) (*Consumer, error) {
 		cfg.Group = pipe.Guard().Scope()
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+		cfg.Logger = pipe.Logger()
 	}
 	letters := pipe.Policy().DeadLetter.Topic
 	if letters == "" {

@@ -1,9 +1,11 @@
 package memory_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -20,7 +22,10 @@ import (
 	"github.com/idemq/idemq/dedupe/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
+	goleak.VerifyTestMain(m)
+}
 
 const group = "inventory"
 
@@ -355,6 +360,7 @@ func TestConsumer_Halt_StopsTheRunnerOrPausesThePartition(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				require.NoError(t, b.broker.CreateTopic("orders", 2))
 				require.Error(t, b.broker.CreateTopic("orders", 2))
+				var log bytes.Buffer
 				c := b.consumer(func(_ context.Context, m *consumer.Message) error {
 					if m.ID() == "bad" {
 						return consumer.Permanent(errNoStock)
@@ -363,6 +369,7 @@ func TestConsumer_Halt_StopsTheRunnerOrPausesThePartition(t *testing.T) {
 				}, func(c *consumer.Config) {
 					c.Policy.DeadLetter.Off = true
 					c.Policy.OnHalt = onHalt
+					c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
 				stop := b.start(c)
 				b.publish("bad", "a", "behind", "b")
@@ -378,6 +385,7 @@ func TestConsumer_Halt_StopsTheRunnerOrPausesThePartition(t *testing.T) {
 				require.Equal(t, 1, b.applied("b"))
 				require.NoError(t, stop())
 				require.Positive(t, b.broker.Lag(group, "orders"), "nothing of the bad message is acknowledged")
+				require.Contains(t, log.String(), "partition halted", "a consumer without a logger uses the pipeline's")
 			})
 		})
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
 	goleak.VerifyTestMain(thenShutdown{m})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
 	if text := os.Getenv(jobVar); text != "" {
 		var j job
 		err := json.Unmarshal([]byte(text), &j)

@@ -2,6 +2,7 @@ package readme_test
 
 import (
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,11 @@ import (
 
 	"github.com/idemq/idemq/consumer/policyfile"
 )
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a nil Logger means
+	m.Run()
+}
 
 const (
 	waitFor   = 30 * time.Second
