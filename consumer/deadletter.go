@@ -32,7 +32,8 @@ type DeadLetter struct {
 
 // DeadLetters stores dead letters. Publish returns nil only when the broker has acknowledged the copy durably, and an error that wraps
 // ErrLetterRefused when trying again cannot help. It returns when ctx ends. The copy carries LetterHeaders. The same letter may be published
-// twice, after a crash or a lost reply; a letter without a claim (missing id, conflict) is the likelier one.
+// twice, after a crash or a lost reply; a letter without a claim (missing id, conflict) is the likelier one. Where it also has a method
+// Topic() string, the log says where a letter went.
 type DeadLetters interface {
 	Publish(ctx context.Context, d DeadLetter) error
 }

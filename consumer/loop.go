@@ -46,13 +46,8 @@ func (p *Pipeline) settled(ctx context.Context, m *Message, d Disposition, took 
 		level = slog.LevelInfo
 	}
 	if log := p.cfg.Logger; log.Enabled(ctx, level) {
-		attrs := []slog.Attr{
-			slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset),
-			slog.String("outcome", d.Action.String()), slog.String("verdict", d.Verdict.String()), slog.Duration("took", took),
-		}
-		if k, err := p.cfg.Guard.Key(m.namespace, m.id); err == nil {
-			attrs = append(attrs, slog.Any("key", k))
-		}
+		attrs := append(p.whichMessage(m),
+			slog.String("outcome", d.Action.String()), slog.String("verdict", d.Verdict.String()), slog.Duration("took", took))
 		if d.Action == Again {
 			attrs = append(attrs, slog.String("why", d.Why.String()), slog.Duration("after", d.After))
 		}
@@ -65,4 +60,13 @@ func (p *Pipeline) settled(ctx context.Context, m *Message, d Disposition, took 
 		log.LogAttrs(ctx, level, "settled", attrs...)
 	}
 	hook.Each(ctx, p.cfg.Logger, p.cfg.Hooks, func(h HookSettled) { h.OnSettled(ctx, m, d, took) })
+}
+
+// whichMessage names m in the log: where it was read and, if it has an id, the hash of its key.
+func (p *Pipeline) whichMessage(m *Message) []slog.Attr {
+	attrs := []slog.Attr{slog.String("topic", m.Topic), slog.Int("partition", int(m.Partition)), slog.Int64("offset", m.Offset)}
+	if k, err := p.cfg.Guard.Key(m.namespace, m.id); err == nil {
+		attrs = append(attrs, slog.Any("key", k))
+	}
+	return attrs
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,43 @@ func TestPipeline_HooksSeeEverythingAndTheLogNamesNoIDsAndNoPayloads(t *testing.
 		require.NotContains(t, log.String(), "customer-4711")
 	})
 }
+
+func TestPipeline_AFailureThatIsTriedAgainInPlace_IsToldOnce(t *testing.T) {
+	inModes(t, modes, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		runs := 0
+		p := w.pipeline(func(context.Context, *consumer.Message) error {
+			if runs++; runs == 1 {
+				return errNoStock
+			}
+			return nil
+		}, func(c *consumer.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		require.Equal(t, dedupe.Claimed, p.Process(t.Context(), order("a"), &w.letters).Verdict)
+		require.Equal(t, 1, strings.Count(log.String(), "level="), log.String())
+		require.Regexp(t, `level=INFO msg="failed; trying again in place" topic=orders .* key=inventory/\S+ failures=1 after=\S+ err="no stock`, log.String())
+	})
+}
+
+func TestPipeline_ADeadLetter_IsToldWithItsKeyAndWhereItWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		var log bytes.Buffer
+		p := w.pipeline(func(context.Context, *consumer.Message) error { return consumer.Permanent(errNoStock) }, func(c *consumer.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		require.True(t, p.Process(t.Context(), order("a"), namedLetters{&w.letters}).Letter)
+		require.Regexp(t, `level=WARN msg="dead letter" topic=orders .* key=inventory/\S+ reason=permanent attempts=1 err=.* to=inventory.dlq`, log.String())
+		log.Reset()
+		require.True(t, p.Process(t.Context(), order(""), &w.letters).Letter)
+		require.NotContains(t, log.String(), "key=", "it has none")
+		require.NotContains(t, log.String(), "to=", "nobody knows")
+	})
+}
+
+// namedLetters tell where they go.
+type namedLetters struct{ *letters }
+
+func (namedLetters) Topic() string { return "inventory.dlq" }
 
 func TestPipeline_Check_PrintsThePromiseAndThePolicy(t *testing.T) {
 	inModes(t, []dedupe.Mode{dedupe.RedisOnly}, func(t *testing.T, w *world) {

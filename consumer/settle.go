@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/idemq/idemq/dedupe"
@@ -68,7 +69,11 @@ func (t *task) failed(ctx context.Context, c *dedupe.Claim, e ended) (d Disposit
 	if errs[0] != nil { // not counted, or perhaps not: the next failure is
 		return t.notCounted(ctx, e, errs[0]), false
 	}
-	return t.again(counted[0], e.err)
+	d, here = t.again(counted[0], e.err)
+	if here {
+		t.tellRetry(ctx, d)
+	}
+	return d, here
 }
 
 // again is the way back of a counted failure: in place as long as the policy says, then to the broker.
@@ -82,6 +87,15 @@ func (t *task) again(failures int, err error) (d Disposition, here bool) {
 		d.After = max(pol.Retry.Tiers[d.Tier], retryAfter(err))
 	}
 	return d, false
+}
+
+// tellRetry: a failure after which the message is tried again here would otherwise be told by nobody when a later run succeeds.
+func (t *task) tellRetry(ctx context.Context, d Disposition) {
+	log := t.p.cfg.Logger
+	if log.Enabled(ctx, slog.LevelInfo) {
+		log.LogAttrs(ctx, slog.LevelInfo, "failed; trying again in place", append(t.p.whichMessage(t.m),
+			slog.Int("failures", d.Failures), slog.Duration("after", d.After), slog.String("err", errorText(d.Err)))...)
+	}
 }
 
 // short says whether to wait here. What the policy's own delays do not reach, by RetryAfter, is the adapter's to wait for: it needs no slot
@@ -202,6 +216,10 @@ func (t *task) newLetter(reason string, cause error, failures int) DeadLetter {
 }
 
 func (t *task) published(ctx context.Context, l DeadLetter) {
-	t.p.cfg.Logger.WarnContext(ctx, "dead letter", "reason", l.Reason, "attempts", l.Attempts, "topic", t.m.Topic, "partition", t.m.Partition, "offset", t.m.Offset, "err", l.Error)
+	attrs := append(t.p.whichMessage(t.m), slog.String("reason", l.Reason), slog.Int("attempts", l.Attempts), slog.String("err", l.Error))
+	if named, ok := t.dl.(interface{ Topic() string }); ok {
+		attrs = append(attrs, slog.String("to", named.Topic()))
+	}
+	t.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "dead letter", attrs...)
 	hook.Each(ctx, t.p.cfg.Logger, t.p.cfg.Hooks, func(h HookDeadLetter) { h.OnDeadLetter(ctx, l) })
 }

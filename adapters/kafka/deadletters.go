@@ -18,6 +18,9 @@ import (
 // letterWriter is where a consumer's dead letters go.
 type letterWriter struct{ to *copies }
 
+// Topic is where the letters go, for the pipeline's log.
+func (l *letterWriter) Topic() string { return l.to.topic }
+
 // Publish writes the letter. One that is too large loses the text of its error; if it still is, trying again cannot help.
 func (l *letterWriter) Publish(ctx context.Context, d consumer.DeadLetter) error {
 	err := l.to.write(ctx, copyOf(d.Message, consumer.LetterHeaders(d, true)))
@@ -57,6 +60,9 @@ func OpenDeadLetters(cfg Config, topic string) (*DeadLetterQueue, error) {
 	c := newCluster(cfg)
 	return &DeadLetterQueue{cfg: cfg, topic: topic, cluster: c, letters: &letterWriter{newCopies(c, topic, 0)}, origins: map[string]*copies{}}, nil
 }
+
+// Topic is where the letters are.
+func (q *DeadLetterQueue) Topic() string { return q.topic }
 
 // Publish returns nil once every in-sync replica has the letter, with headers that say where the message came from, why it died, after how
 // many attempts and when. An error that wraps consumer.ErrLetterRefused cannot be helped by trying again; after any other the letter may

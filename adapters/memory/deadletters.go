@@ -21,6 +21,9 @@ var _ consumer.DeadLetterQueue = (*DeadLetterQueue)(nil)
 // OpenDeadLetters is for tools and tests; a Consumer has its own. The topic need not be there yet.
 func OpenDeadLetters(b *Broker, topic string) *DeadLetterQueue { return &DeadLetterQueue{b, topic} }
 
+// Topic is where the letters are.
+func (q *DeadLetterQueue) Topic() string { return q.topic }
+
 // Publish stores a letter.
 func (q *DeadLetterQueue) Publish(ctx context.Context, d consumer.DeadLetter) error {
 	m := Message{Key: d.Message.Key, Value: d.Message.Value, Headers: consumer.LetterHeaders(d, true)}
