@@ -26,6 +26,9 @@ func (p *Pipeline) Settle(ctx context.Context, m *Message, dl DeadLetters) error
 		if outages++; d.Why != Outage {
 			outages = 0
 		} else {
+			if outages == 1 {
+				p.cfg.Logger.WarnContext(ctx, "outage; trying again until it ends", "topic", m.Topic, "partition", m.Partition, "err", errorText(d.Err))
+			}
 			wait = max(wait, p.cfg.Policy.Retry.Backoff.Delay(outages))
 		}
 		if err := sleep(ctx, max(wait, time.Millisecond)); err != nil {
@@ -34,14 +37,13 @@ func (p *Pipeline) Settle(ctx context.Context, m *Message, dl DeadLetters) error
 	}
 }
 
-// settled tells hooks and log of the end of a delivery.
+// settled tells hooks and log of the end of a delivery. An outage is told once by who waits for its end, the adapter or Settle, and not with
+// each message that it sends back.
 func (p *Pipeline) settled(ctx context.Context, m *Message, d Disposition, took time.Duration) {
 	level := slog.LevelDebug
 	switch {
 	case d.Action == Halt:
 		level = slog.LevelError
-	case d.Why == Outage:
-		level = slog.LevelWarn
 	case d.Why == Failed:
 		level = slog.LevelInfo
 	}

@@ -140,14 +140,19 @@ func TestPipeline_Check_PrintsThePromiseAndThePolicy(t *testing.T) {
 func TestSettle_WaitsThroughOutagesAndFailuresInPlace(t *testing.T) {
 	inModes(t, claimModes, func(t *testing.T, w *world) {
 		n := 0
+		var log bytes.Buffer
 		p := w.pipeline(func(context.Context, *consumer.Message) error {
 			if n++; n < 6 {
 				return errNoStock
 			}
 			return nil
-		})
+		}, func(c *consumer.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		w.dbIs.down(dedupe.ErrUnavailable)
 		w.redisIs.down(dedupe.ErrUnavailable)
+		defer func() {
+			require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), "the outage is told once:\n%s", log.String())
+			require.Contains(t, log.String(), `level=WARN msg="outage; trying again until it ends"`)
+		}()
 		time.AfterFunc(time.Hour, func() { w.dbIs.up(); w.redisIs.up() })
 		start := time.Now()
 		require.NoError(t, p.Settle(t.Context(), order("a"), &w.letters))
