@@ -68,7 +68,7 @@ func ExamplePolicy() {
 		fmt.Println(problem.Field, problem.Wrong)
 	}
 	// Output:
-	// handler_timeout 30s, concurrency 16, drain_timeout 20s, order none, after_letter go_on, on_halt stop, on_conflict dead_letter, on_missing_id dead_letter, store_outage wait, attempts 5 (3 in place, after 200ms times 2 up to 30s, jitter 0.2), tiers [5s 1m0s], permanent [], busy wait 5s, dead letters the group's topic
+	// handler_timeout 30s, concurrency 16, drain_timeout 20s, order none, after_letter go_on, on_halt stop, on_conflict dead_letter, on_missing_id dead_letter, store_outage wait, attempts 5 (3 in place, after 200ms times 2 up to 30s, jitter 0.2), tiers [5s 1m0s], permanent [], busy wait 5s, dead letters topic <group>.dlq
 	// retry.tiers break the order of keys: a waiting message is overtaken
 }
 

@@ -114,7 +114,13 @@ func (c Config) check() error {
 // Check asks the stores and compares their settings with the policy's, and logs what is promised: runners call it before the first
 // message. Fields of env that the policy knows may be left zero. An error joins what was refused.
 func (p *Pipeline) Check(ctx context.Context, env dedupe.Environment) (dedupe.Report, error) {
+	return p.CheckWith(ctx, env, p.cfg.Policy.DeadLetter.Topic)
+}
+
+// CheckWith is Check for runners that know the group: deadLetters is the topic that the log names, empty where nobody knows it.
+func (p *Pipeline) CheckWith(ctx context.Context, env dedupe.Environment, deadLetters string) (dedupe.Report, error) {
 	pol, log := p.cfg.Policy, p.cfg.Logger
+	pol.DeadLetter.Topic = deadLetters
 	defaults(&env.HandlerTimeout, pol.HandlerTimeout)
 	defaults(&env.DrainTimeout, pol.DrainTimeout)
 	defaults(&env.Concurrency, pol.Concurrency)

@@ -133,7 +133,11 @@ func TestPipeline_Check_PrintsThePromiseAndThePolicy(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, rep.Promise)
 		require.Contains(t, log.String(), "handler_timeout 30s, concurrency 16")
+		require.Contains(t, log.String(), "dead letters topic <group>.dlq", "nobody has said of which group")
 		require.Contains(t, log.String(), "duplicates are applied again", "printed at every start")
+		_, err = p.CheckWith(t.Context(), dedupe.Environment{}, "shop.dlq")
+		require.NoError(t, err)
+		require.Contains(t, log.String(), "dead letters topic shop.dlq")
 	})
 }
 

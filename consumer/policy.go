@@ -196,7 +196,7 @@ func (p Policy) String() string {
 	case p.DeadLetter.Off:
 		dead = "off"
 	case p.DeadLetter.Topic == "":
-		dead = "the group's topic"
+		dead = "topic <group>.dlq"
 	}
 	b := p.Retry.Backoff
 	fields := []string{

@@ -15,7 +15,7 @@ func TestPolicy_ZeroIsValidAndPrintsItsDefaults(t *testing.T) {
 	require.Equal(t, "handler_timeout 30s, concurrency 16, drain_timeout 20s, order key, after_letter go_on, on_halt stop, "+
 		"on_conflict dead_letter, on_missing_id dead_letter, store_outage wait, "+
 		"attempts 10 (3 in place, after 200ms times 2 up to 30s, jitter 0.2), tiers [], permanent [], busy wait 5s, "+
-		"dead letters the group's topic", p.String())
+		"dead letters topic <group>.dlq", p.String())
 	require.Equal(t, p.Effective(), p.Effective().Effective())
 	p.Retry.Attempts = 2
 	require.Equal(t, 2, p.Effective().Retry.InPlace, "in place is never more than all attempts by default")

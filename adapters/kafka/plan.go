@@ -186,6 +186,6 @@ func (r *run) checkGuard(ctx context.Context, rt *route, configs map[string]topi
 		r.log.WarnContext(ctx, "done keys are forgotten before a quiet partition forgets its messages; raise dedupe.Config.Retention, or lower the topic's segment.ms",
 			"code", "retention-below-segment", "retention", keep, "retention.ms and segment.ms", oldest)
 	}
-	_, err := rt.pipe.Check(ctx, env) // logs the promise and the policy
+	_, err := rt.pipe.CheckWith(ctx, env, letterTopic(r.cfg.Group, rt.policy)) // logs the promise and the policy
 	return err
 }

@@ -108,7 +108,7 @@ func (c *Consumer) begin() error {
 }
 
 func (c *Consumer) run(ctx context.Context) error {
-	if _, err := c.pipe.Check(ctx, dedupe.Environment{}); err != nil {
+	if _, err := c.pipe.CheckWith(ctx, dedupe.Environment{}, c.letters.Topic()); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped while starting
 		}
