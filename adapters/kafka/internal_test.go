@@ -136,7 +136,7 @@ func TestCommitter_Unchanged_IsSentOnlyAsAHeartbeat(t *testing.T) {
 	bothBrokers(t, func(t *testing.T, brokers []string, topic string) {
 		g := join(t, brokers, testenv.Name(t), topic)
 		seen := &commitCount{}
-		g.c.cfg.Hooks = []Hook{seen}
+		g.cfg.Hooks = []Hook{seen}
 		k := &committer{r: g.run, gen: g.next(t), sent: map[TopicPartition]int64{}}
 		at := map[TopicPartition]int64{{topic, 0}: 7}
 		for _, all := range []bool{false, false, true, true, false} {
