@@ -65,7 +65,7 @@ func (r *run) joinProblem(ctx context.Context, err error, told *time.Time) error
 	}
 	switch {
 	case errors.Is(err, kafkago.InvalidSessionTimeout):
-		return refused("%w: Config.Session %v; use 6 s or more, or lower the broker's group.min.session.timeout.ms", err, r.cfg.Session)
+		return refused("%w: Config.Session %v: %s", err, r.cfg.Session, sessionRemedy(r.cfg.Session))
 	case errors.Is(err, kafkago.GroupAuthorizationFailed):
 		return refused("%w; allow this user to Read the group", err)
 	case errors.Is(err, kafkago.TopicAuthorizationFailed):
@@ -82,6 +82,24 @@ func (r *run) joinProblem(ctx context.Context, err error, told *time.Time) error
 		r.log.WarnContext(ctx, "cannot join the group; trying again", "group", r.cfg.Group, "err", err)
 	}
 	return nil
+}
+
+// What brokers accept unless they are set up otherwise.
+const (
+	leastSession = 6 * time.Second
+	mostSession  = 30 * time.Minute
+)
+
+// sessionRemedy is for a session that the broker refused, without telling why.
+func sessionRemedy(session time.Duration) string {
+	remedy := "look them up"
+	switch {
+	case session < leastSession:
+		remedy = "use 6s or more, or lower group.min.session.timeout.ms"
+	case session > mostSession:
+		remedy = "use 30m or less, or raise group.max.session.timeout.ms"
+	}
+	return "the broker takes group.min.session.timeout.ms (default 6s) to group.max.session.timeout.ms (default 30m); " + remedy
 }
 
 // leave ends the membership. Everything in flight has been settled and committed before.

@@ -151,9 +151,17 @@ func TestStart_TLS(t *testing.T) {
 	})
 }
 
-func TestTrap55_SessionBelowTheBrokersFloor_IsRefusedByName(t *testing.T) {
-	c := fake(t, kfake.GroupMinSessionTimeout(6*time.Second))
-	require.Contains(t, refused(t, config(t, c.ListenAddrs(), "orders")), "group.min.session.timeout.ms")
+func TestTrap55_SessionOutsideOfTheBrokersBounds_IsRefusedByName(t *testing.T) {
+	c := fake(t, kfake.GroupMinSessionTimeout(6*time.Second), kfake.GroupMaxSessionTimeout(30*time.Minute))
+	bounds := "the broker takes group.min.session.timeout.ms (default 6s) to group.max.session.timeout.ms (default 30m); "
+	require.Contains(t, refused(t, config(t, c.ListenAddrs(), "orders")), "Config.Session 1s: "+bounds+"use 6s or more, or lower group.min.session.timeout.ms")
+	long := config(t, c.ListenAddrs(), "orders")
+	long.Session = time.Hour
+	require.Contains(t, refused(t, long), "Config.Session 1h0m0s: "+bounds+"use 30m or less, or raise group.max.session.timeout.ms")
+	c = fake(t, kfake.GroupMinSessionTimeout(10*time.Second))
+	between := config(t, c.ListenAddrs(), "orders")
+	between.Session = 8 * time.Second
+	require.Contains(t, refused(t, between), bounds+"look them up")
 }
 
 func TestTrap21_GroupOfAnotherClientKind_IsRefusedByName(t *testing.T) {
