@@ -63,7 +63,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = r.run()
+	if err = r.run(); err == nil {
+		c.log.InfoContext(ctx, "drained and stopped", "group", c.cfg.Group)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running = nil

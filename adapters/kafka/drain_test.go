@@ -1,7 +1,9 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +34,18 @@ func TestStop_MessageInFlight_IsSettledAndCommittedFirst(t *testing.T) {
 	require.NoError(t, r.wait())
 	require.Equal(t, []string{"id-0"}, e.ids(), "what waits does not begin")
 	require.Equal(t, []int64{1}, committed(t, c.ListenAddrs(), "shop", "orders", 1))
+}
+
+func TestRun_TellsWhatItHasAndThatItHasStopped(t *testing.T) {
+	c := fake(t)
+	var log bytes.Buffer
+	cfg := config(t, c.ListenAddrs(), "orders")
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	r := start(t, cfg, newPipe(t, newGuard(t, "shop", nil), new(effects).apply, tiers(10, time.Minute)))
+	r.assigned(6)
+	require.NoError(t, r.stop())
+	require.Contains(t, log.String(), `partitions=6 topics="map[orders:3 shop.retry.1m:3]"`)
+	require.Contains(t, log.String(), `level=INFO msg="drained and stopped" group=shop`)
 }
 
 func TestStop_HandlerThatNeverReturns_IsErrDrainTimeoutAndNotAcknowledged(t *testing.T) {

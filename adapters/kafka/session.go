@@ -92,7 +92,7 @@ func (s *session) assign(k *committer) bool {
 	}
 	s.r.setParts(s.parts)
 	s.r.setPhase(consumer.PhaseRunning)
-	s.r.log.InfoContext(s.over, "partitions assigned", "group", s.gen.GroupID, "generation", s.gen.ID, "member", s.gen.MemberID, "partitions", len(s.parts))
+	s.r.log.InfoContext(s.over, "partitions assigned", "group", s.gen.GroupID, "generation", s.gen.ID, "member", s.gen.MemberID, "partitions", len(s.parts), "topics", s.counts())
 	hook.Each(s.over, s.r.log, s.r.cfg.Hooks, func(h HookRebalance) { h.OnAssigned(s.over, s.gen.ID, s.assigned()) })
 	s.commit(k, true) // trap 14: a start that is not committed is chosen anew, and perhaps later, next time
 	return true
@@ -196,6 +196,15 @@ func (s *session) offsets() map[TopicPartition]int64 {
 		}
 	}
 	return out
+}
+
+// counts are this member's partitions of each topic, retry topics too.
+func (s *session) counts() map[string]int {
+	counts := map[string]int{}
+	for _, p := range s.parts {
+		counts[p.tp.Topic]++
+	}
+	return counts
 }
 
 func (s *session) assigned() []TopicPartition {

@@ -87,6 +87,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return err
 	}
 	err := c.run(ctx)
+	if err == nil {
+		c.cfg.Logger.InfoContext(ctx, "drained and stopped", "group", c.cfg.Group)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.phase, c.err, c.parts = consumer.PhaseStopped, err, nil

@@ -385,6 +385,7 @@ func TestConsumer_Halt_StopsTheRunnerOrPausesThePartition(t *testing.T) {
 				require.Equal(t, 1, b.applied("b"))
 				require.NoError(t, stop())
 				require.Positive(t, b.broker.Lag(group, "orders"), "nothing of the bad message is acknowledged")
+				require.Contains(t, log.String(), `msg="drained and stopped" group=inventory`)
 				require.Contains(t, log.String(), "partition halted", "a consumer without a logger uses the pipeline's")
 			})
 		})
