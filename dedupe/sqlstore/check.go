@@ -145,6 +145,9 @@ var otherColumns = []column{
 	{name: "expires_at"},
 }
 
+// metaColumns are those that only the other table has.
+var metaColumns = []string{"schema_version", "identity", "mode", "retention"}
+
 // checkColumns compares the log's table with what the statements rely on.
 func (l *Log) checkColumns(ctx context.Context) (fs []dedupe.Finding, err error) {
 	cols, err := l.columns(ctx, l.cfg.Table)
@@ -168,6 +171,7 @@ func (l *Log) checkColumns(ctx context.Context) (fs []dedupe.Finding, err error)
 	}
 	for i, want := range append(slices.Clone(keyColumns), otherColumns...) {
 		isKey := i < len(keyColumns)
+		want.name = l.cfg.ColumnPrefix + want.name
 		c, ok := find(want.name)
 		switch {
 		case !ok:
@@ -178,7 +182,7 @@ func (l *Log) checkColumns(ctx context.Context) (fs []dedupe.Finding, err error)
 			refuse("log-column-short", remake, "column %s.%s is %s and must hold %d bytes", l.cfg.Table, c.name, c.declared, want.size)
 		}
 		if ok && isKey && c.keyPart != i+1 {
-			refuse("log-key-missing", remake, "%s is not part %d of the primary key of table %s, which must be scope, namespace, msg_id", c.name, i+1, l.cfg.Table)
+			refuse("log-key-missing", remake, "%s is not part %d of the primary key of table %s, which must be %s", c.name, i+1, l.cfg.Table, prefixColumns("scope, namespace, msg_id", l.cfg.ColumnPrefix))
 		}
 	}
 	for _, c := range cols {

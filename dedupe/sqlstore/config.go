@@ -27,6 +27,9 @@ type Config struct {
 	Schema string
 	// Table is the name of the log; default "idempotent_log". The other table has "_meta" after it. Used exactly as written.
 	Table string
+	// ColumnPrefix is before the name of each column of both tables, as in "idem_" for idem_scope; default: none. Lower case letters, digits
+	// and underscores, no digit first, at most 49: it is not quoted. The tables are made with it: another one is another table.
+	ColumnPrefix string
 	// Tx is how InTx and Transactional begin; default: the database's own isolation.
 	Tx *sql.TxOptions
 	// Reruns is how often at most a transaction or a statement is run again after a deadlock or a serialization failure; default
@@ -55,8 +58,14 @@ const (
 // identifier is what a table or schema may be called: nothing that would have to be escaped.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// maxTableBytes leaves room for "_meta" and "_purge" within the 63 bytes of PostgreSQL.
-const maxTableBytes = 57
+// columnPrefix is an identifier that means the same in each dialect without quotes: PostgreSQL folds upper case.
+var columnPrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+
+// Room within the 63 bytes of PostgreSQL (MySQL has 64): for "_meta" and "_purge", and for the longest column, schema_version.
+const (
+	maxTableBytes  = 57
+	maxPrefixBytes = 49
+)
 
 // setDefaults fills in zero fields and lists every problem.
 func (c *Config) setDefaults(driver string) error {
@@ -84,6 +93,9 @@ func (c *Config) setDefaults(driver string) error {
 	name("Table", c.Table, maxTableBytes)
 	if c.Schema != "" {
 		name("Schema", c.Schema, 63)
+	}
+	if p := c.ColumnPrefix; p != "" && (!columnPrefix.MatchString(p) || len(p) > maxPrefixBytes) {
+		bad("ColumnPrefix", "%q: use 1 to %d lower case letters, digits and underscores, no digit first", p, maxPrefixBytes)
 	}
 	if c.Reruns == 0 {
 		c.Reruns = defaultReruns

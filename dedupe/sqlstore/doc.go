@@ -26,5 +26,5 @@
 // The statements are in postgres/, mysql/ and sqlite/, one a file, under the same names. Each begins with what it does, its
 // parameters, what it returns, and why it is atomic. {{log}}, {{meta}}, {{table}} and {{index}} are the names that Config gives; {{now}},
 // {{columns}}, {{identity}} and {{incarnation}} are the expressions in the files of those names; {{returning}} is RETURNING with
-// the columns, where the row is wanted.
+// the columns, where the row is wanted. Columns are written without Config.ColumnPrefix, which is put before their names.
 package sqlstore

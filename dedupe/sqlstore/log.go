@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -131,8 +132,8 @@ func (l *Log) readMeta(ctx context.Context) (m meta, err error) {
 		})
 	}
 	if err = read(); isFault(err, faultData) && !mysqlDenied(err) {
-		if l.missing(ctx) {
-			return m, fmt.Errorf("%w: no table %s; run Migrate, or the DDL, in the database that the log is in", ErrSchema, l.cfg.Table+"_meta")
+		if wrong := l.shapeOfMeta(ctx); wrong != nil {
+			return m, wrong
 		}
 		err = read() // another process may have made it since
 	}
@@ -142,10 +143,18 @@ func (l *Log) readMeta(ctx context.Context) (m meta, err error) {
 	return m, err
 }
 
-// missing reports whether the meta table is surely not there: an empty description is told from an error.
-func (l *Log) missing(ctx context.Context) bool {
-	cols, err := l.columns(ctx, l.cfg.Table+"_meta")
-	return err == nil && len(cols) == 0
+// shapeOfMeta is ErrSchema when the meta table is surely not there, or not by these names: a description is told from an error.
+func (l *Log) shapeOfMeta(ctx context.Context) error {
+	table, version := l.cfg.Table+"_meta", l.cfg.ColumnPrefix+"schema_version"
+	switch cols, err := l.columns(ctx, table); {
+	case err != nil:
+		return nil // what the caller met says more
+	case len(cols) == 0:
+		return fmt.Errorf("%w: no table %s; run Migrate, or the DDL, in the database that the log is in", ErrSchema, table)
+	case !slices.ContainsFunc(cols, func(c column) bool { return c.name == version }):
+		return fmt.Errorf("%w: table %s has no column %s; set Config.ColumnPrefix to what its columns begin with", ErrSchema, table, version)
+	}
+	return nil
 }
 
 // fits compares the version of the tables with the one that this package knows.

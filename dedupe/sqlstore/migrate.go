@@ -137,7 +137,7 @@ func (l *Log) migrateIn(ctx context.Context, tx *sql.Tx) error {
 }
 
 // DDL is the text of what Migrate runs in an empty database, for your own migrations: statements that end with a semicolon and a line's end,
-// each with the comment that explains it. Run all of it, the insert at its end too: that names the log.
+// each with the comment that explains it (columns by their names without Config.ColumnPrefix). Run all of it, the insert at its end too: that names the log.
 func DDL(d Dialect, cfg Config) (string, error) {
 	cfg.Dialect = d
 	if err := cfg.setDefaults(""); err != nil {

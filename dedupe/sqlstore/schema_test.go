@@ -240,18 +240,25 @@ func TestCheck_WrongPassword_IsNoOutage(t *testing.T) {
 	})
 }
 
+// billing is another schema of db; in MariaDB, where it is a database, the one that there is.
+func billing(t testing.TB, d database, db *sqlx.DB) (schema string) {
+	t.Helper()
+	schema = "Billing"
+	switch d.name {
+	case "PostgreSQL":
+		db.MustExec(`CREATE SCHEMA "Billing"`)
+	case "MariaDB":
+		require.NoError(t, db.Get(&schema, "SELECT DATABASE()"))
+	default:
+		db.MustExec("ATTACH DATABASE ? AS Billing", filepath.Join(t.TempDir(), "billing.db"))
+	}
+	return schema
+}
+
 func TestTables_InASchemaAndUnderAnotherName(t *testing.T) {
 	onEach(t, all, func(t *testing.T, d database) {
 		db := open(t, d.url(t))
-		schema := "Billing"
-		switch d.name {
-		case "PostgreSQL":
-			db.MustExec(`CREATE SCHEMA "Billing"`)
-		case "MariaDB":
-			require.NoError(t, db.Get(&schema, "SELECT DATABASE()"))
-		default:
-			db.MustExec("ATTACH DATABASE ? AS Billing", filepath.Join(t.TempDir(), "billing.db"))
-		}
+		schema := billing(t, d, db)
 		l := newLog(t, db, func(c *sqlstore.Config) { c.Schema, c.Table = schema, "shop_idempotent_log" })
 		require.Equal(t, []string{"log-not-migrated"}, codes(check(t, l)))
 		require.NoError(t, l.Migrate(t.Context()))
@@ -308,9 +315,9 @@ func TestConfig_EveryProblemIsListed(t *testing.T) {
 	db, err := sqlstore.Open(sqlite.url(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	l := sqlstore.New(db, sqlstore.Config{Dialect: "oracle", Schema: "a b", Table: "1", Reruns: -2, Timeout: time.Millisecond, LockWait: -1, TxLimit: 1})
+	l := sqlstore.New(db, sqlstore.Config{Dialect: "oracle", Schema: "a b", Table: "1", ColumnPrefix: "Idem_", Reruns: -2, Timeout: time.Millisecond, LockWait: -1, TxLimit: 1})
 	err = l.Validate()
-	for _, field := range []string{"Dialect", "Schema", "Table", "Reruns", "Timeout", "LockWait", "TxLimit"} {
+	for _, field := range []string{"Dialect", "Schema", "Table", "ColumnPrefix", "Reruns", "Timeout", "LockWait", "TxLimit"} {
 		require.ErrorContains(t, err, "sqlstore: Config."+field+":")
 	}
 	_, guardErr := dedupe.New(dedupe.Config{Scope: "s", Mode: dedupe.Logged, Log: l})

@@ -54,7 +54,7 @@ func load(files fs.FS, d *dialect, cfg Config, joined bool) (statements, error) 
 		if err != nil {
 			return nil, err
 		}
-		texts[strings.TrimSuffix(e.Name(), ".sql")] = withoutComments(string(b))
+		texts[strings.TrimSuffix(e.Name(), ".sql")] = prefixColumns(withoutComments(string(b)), cfg.ColumnPrefix)
 	}
 	names := d.names(cfg)
 	// Each expression may use the ones before it.
@@ -95,6 +95,27 @@ func (d *dialect) names(cfg Config) map[string]string {
 		n["index"] = qualified(cfg.Table + "_purge")
 	}
 	return n
+}
+
+// columnNames are those of both tables, as the files write them.
+var columnNames = func() (names []string) {
+	for _, c := range slices.Concat(keyColumns, otherColumns) {
+		names = append(names, c.name)
+	}
+	return append(names, metaColumns...)
+}()
+
+// word is what can be told apart in a statement: a string literal, a placeholder, a parameter or the name of anything.
+var word = regexp.MustCompile(`'[^']*'|\{\{\w+\}\}|:\w+|\w+`)
+
+// prefixColumns puts prefix before the names of columns in a statement without comments. An alias is never called like a column.
+func prefixColumns(text, prefix string) string {
+	return word.ReplaceAllStringFunc(text, func(w string) string {
+		if slices.Contains(columnNames, w) {
+			return prefix + w
+		}
+		return w
+	})
 }
 
 // withoutComments drops the lines that are comments. A comment at the end of a line is not for these files: see the tests.

@@ -70,6 +70,63 @@ func TestStatements_NoPlaceholderIsLeft(t *testing.T) {
 	}
 }
 
+// columnsOf are the columns of both tables, read from the files that make them.
+func columnsOf(t *testing.T, d Dialect) (names []string) {
+	t.Helper()
+	for _, file := range []string{"v1_1_meta.sql", "v1_2_log.sql"} {
+		b, err := fs.ReadFile(embedded, path.Join(string(d), file))
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^    ([a-z_]+) +[A-Za-z]+.* NULL|^    (result) `).FindAllStringSubmatch(string(b), -1) {
+			names = append(names, m[1]+m[2])
+		}
+	}
+	return names
+}
+
+func TestColumnPrefix_NoOtherColumnIsLeftInAnyStatement(t *testing.T) {
+	literal := regexp.MustCompile(`'[^']*'`)
+	for name, d := range dialects {
+		columns := columnsOf(t, name)
+		require.Len(t, columns, 9+20)
+		unprefixed := regexp.MustCompile(`\b(` + strings.Join(columns, "|") + `)\b`)
+		plain, err := load(embedded, d, Config{Dialect: name, Table: "log"}, true)
+		require.NoError(t, err)
+		prefixed, err := load(embedded, d, Config{Dialect: name, Table: "log", ColumnPrefix: "idem_"}, true)
+		require.NoError(t, err)
+		for file, s := range prefixed {
+			for i, sql := range []string{s.query, s.silent} {
+				require.NotRegexp(t, unprefixed, literal.ReplaceAllString(sql, ""), "%s/%s", name, file)
+				was := []string{plain[file].query, plain[file].silent}[i]
+				require.Equal(t, was, regexp.MustCompile(`\bidem_`).ReplaceAllString(sql, ""), "%s/%s: nothing else is changed", name, file)
+			}
+			require.Equal(t, plain[file].names, s.names, "%s/%s: parameters keep their names", name, file)
+		}
+		require.Regexp(t, unprefixed, plain["claim_insert"].query)
+	}
+}
+
+// What looks like a column and is none stays: literals, parameters, placeholders, aliases, parts of longer names.
+func TestPrefixColumns_OnlyNamesOfColumns(t *testing.T) {
+	require.Equal(t,
+		`SELECT m.p_state, p_owner, lease_left AS present, 'the state', :owner, {{incarnation}}, restate, "p_mode", x'23'`,
+		prefixColumns(`SELECT m.state, owner, lease_left AS present, 'the state', :owner, {{incarnation}}, restate, "mode", x'23'`, "p_"))
+}
+
+func TestColumnPrefix_FitsInEveryDialect(t *testing.T) {
+	longest := strings.Repeat("a", maxPrefixBytes)
+	for d := range dialects {
+		for _, name := range columnsOf(t, d) {
+			require.LessOrEqual(t, len(longest+name), 63, name)
+		}
+	}
+	good := Config{Dialect: Postgres, ColumnPrefix: longest}
+	require.NoError(t, good.setDefaults(""))
+	for _, bad := range []string{longest + "a", "Idem_", `i"`, "i`", "i.", "i ", "1i", "ä", "i-", "i;", "i'", "{{i}}", ":i", "\n"} {
+		cfg := Config{Dialect: Postgres, ColumnPrefix: bad}
+		require.ErrorContains(t, cfg.setDefaults(""), "Config.ColumnPrefix", bad)
+	}
+}
+
 func TestBind_MissingArgument_IsAnError(t *testing.T) {
 	query, names := dialects[Postgres].mark("SELECT :a, :b, :a")
 	require.Equal(t, "SELECT $1, $2, $1", query)
