@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/idemq/idemq/dedupe"
@@ -92,15 +94,39 @@ func (d *dialect) failed(err error, alone bool) *failure {
 // notReached is the failure of getting a connection. What the server refuses for good (a wrong password, an unknown database) is
 // no outage: waiting cannot mend it.
 func (d *dialect) notReached(err error) *failure {
-	f := &failure{fault: d.faultOf(err), cause: withoutAddress(err)}
+	f := &failure{fault: d.faultOf(err), cause: withRemedy(withoutUser(err))}
 	if f.fault != faultData {
 		f.fault, f.conclude = faultRefused, dedupe.ErrUnavailable
 	}
 	return f
 }
 
-// withoutAddress drops what pgx puts before the cause: the user and the database of the connection string.
-func withoutAddress(err error) error {
+// withRemedy says what to do about the two commonest mistakes in a database URL.
+func withRemedy(err error) error {
+	var (
+		code string
+		pg   interface{ SQLState() string }
+		my   *mysql.MySQLError
+	)
+	switch {
+	case errors.As(err, &pg):
+		code = pg.SQLState()
+	case errors.As(err, &my):
+		code = strconv.Itoa(int(my.Number))
+	}
+	switch code {
+	case "28P01", "28000", "1045":
+		return fmt.Errorf("%w; correct user and password in the database URL", err)
+	case "3D000", "1049":
+		return fmt.Errorf("%w; create the database first", err)
+	case "1044": // so MySQL answers to a user who may not know whether it is there
+		return fmt.Errorf("%w; create the database first, or let this user use it", err)
+	}
+	return err
+}
+
+// withoutUser drops what pgx puts before the address and the cause: the user and the database of the connection string.
+func withoutUser(err error) error {
 	var c *pgconn.ConnectError
 	if errors.As(err, &c) {
 		return c.Unwrap()

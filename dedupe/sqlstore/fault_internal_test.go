@@ -88,3 +88,15 @@ func TestFailed_CutIsUnknownOnlyWhereItCommitsByItself(t *testing.T) {
 	require.False(t, dedupe.IsOutage(d.notReached(refused)), "a wrong password is no outage")
 	require.ErrorIs(t, d.notReached(context.DeadlineExceeded), dedupe.ErrUnavailable, "waiting for a connection sends nothing")
 }
+
+func TestNotReached_WrongURL_HasARemedy(t *testing.T) {
+	login, missing := "; correct user and password in the database URL", "; create the database first"
+	for code, remedy := range map[string]string{"28P01": login, "28000": login, "3D000": missing, "53300": ""} {
+		err := pgError("FATAL", code)
+		require.Equal(t, err.Error()+remedy, dialects[Postgres].notReached(err).cause.Error())
+	}
+	for number, remedy := range map[uint16]string{1045: login, 1049: missing, 1044: missing + ", or let this user use it", 1040: ""} {
+		err := myError(number)
+		require.Equal(t, err.Error()+remedy, dialects[MySQL].notReached(err).cause.Error())
+	}
+}
