@@ -16,6 +16,7 @@ import (
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe"
 	"github.com/idemq/idemq/dedupe/memstore"
+	"github.com/idemq/idemq/internal/lanes"
 	"github.com/idemq/idemq/internal/testenv"
 )
 
@@ -130,6 +131,19 @@ func TestTrap04_LastCommitOnADeadConnection_IsRepeatedByTheClient(t *testing.T) 
 		require.NoError(t, k.final(context.Background(), context.Background(), map[TopicPartition]int64{{topic, 0}: 7}))
 		require.EqualValues(t, 7, committedNow(t, g.run, topic))
 	})
+}
+
+// PROTOCOL 6: a rebalance may come between an answer and its delivery; what was dropped then is not committed.
+func TestDeliver_OfASessionThatIsOver_CommitsNothing(t *testing.T) {
+	p := &partition{tp: TopicPartition{"orders", 0}}
+	p.lanes = lanes.NewPartition(t.Context(), lanes.NewPool(1), lanes.Config[*consumer.Message]{})
+	p.lanes.Skip(5)
+	p.lanes.Stop()
+	p.deliver(t.Context(), fetched{records: []record{{offset: 5}, {offset: 6}}, next: 7})
+	mark, ok := p.watermark()
+	require.True(t, ok)
+	require.EqualValues(t, 5, mark)
+	require.Zero(t, p.waiting.used)
 }
 
 func TestCommitter_Unchanged_IsSentOnlyAsAHeartbeat(t *testing.T) {

@@ -260,6 +260,20 @@ func TestLanes_Drain_EndsWorkInFlightAndDropsTheRest(t *testing.T) {
 	})
 }
 
+// PROTOCOL 6: work that was not started is not settled on revoke. The one who fetches may be at it still when the partition stops.
+func TestLanes_SkipAfterStop_DoesNotPassWhatWasDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := lanes.NewPartition(t.Context(), lanes.NewPool(1), lanes.Config[string]{Run: func(_ context.Context, vs []string) []lanes.Result { return settle(len(vs)) }})
+		q.Skip(3)
+		require.True(t, q.Deliver(3, nil, ""))
+		synctest.Wait()
+		q.Stop()
+		require.False(t, q.Deliver(4, nil, ""))
+		q.Skip(10)
+		require.EqualValues(t, 4, commit(q))
+	})
+}
+
 func TestLanes_Drain_TellsThePipelineAtOnceAndCancelsAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause error

@@ -105,11 +105,14 @@ func (q *Partition[T]) Deliver(offset int64, key []byte, v T) bool {
 	return true
 }
 
-// Skip says that offsets below next hold nothing for us, so that the watermark may pass them.
+// Skip says that offsets below next hold nothing for us but what was delivered, so that the watermark may pass them. A stopped partition
+// skips nothing: messages among them may have been dropped.
 func (q *Partition[T]) Skip(next int64) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
-	q.mark.Skip(next)
+	if !q.stopped {
+		q.mark.Skip(next)
+	}
 }
 
 func (q *Partition[T]) laneOf(offset int64, key []byte) *lane[T] {
