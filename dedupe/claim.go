@@ -102,6 +102,9 @@ const (
 	RowCommitted
 	// RowDuplicate: the row is not ours. The transaction must roll back, and the guard reads the row.
 	RowDuplicate
+	// RowSkipped: the row is not ours, and the log has kept the message out of a transaction of many, which may commit. The guard reads the
+	// row, and a handler that returns nil has swallowed nothing.
+	RowSkipped
 	// CommitUnknown: the reply to the commit was lost. The guard looks.
 	CommitUnknown
 )
@@ -135,6 +138,9 @@ func (c *Claim) Note(r Recording) {
 	defer c.mu.Unlock()
 	c.recording = r
 }
+
+// notOurs says that the row was there, of whomever.
+func (r Recording) notOurs() bool { return r == RowDuplicate || r == RowSkipped }
 
 func (c *Claim) recorded() Recording {
 	c.mu.Lock()

@@ -90,6 +90,12 @@ var recorded = map[string]func(w *world, ctx context.Context, c *dedupe.Claim){
 		require.ErrorIs(w.t, w.apply(ctx, c), dedupe.ErrDuplicate)
 	},
 	"duplicate that vanished": func(_ *world, _ context.Context, c *dedupe.Claim) { c.Note(dedupe.RowDuplicate) },
+	"skipped in a batch": func(w *world, _ context.Context, c *dedupe.Claim) {
+		_, err := w.process(withoutRedis).Do(context.Background(), delivery("A"), w.apply)
+		require.NoError(w.t, err)
+		c.Note(dedupe.RowSkipped)
+	},
+	"skipped, and vanished": func(_ *world, _ context.Context, c *dedupe.Claim) { c.Note(dedupe.RowSkipped) },
 	"unknown, committed": func(w *world, ctx context.Context, c *dedupe.Claim) {
 		require.NoError(w.t, w.apply(ctx, c))
 		c.Note(dedupe.CommitUnknown)
@@ -142,6 +148,8 @@ func TestOutcomes_OfTransactional(t *testing.T) {
 		"duplicate of another body": noted(outcome{verdict: dedupe.Conflict, err: dedupe.ErrConflict, row: done, redis: done, effects: 1}, swallowed),
 		"duplicate of a claim":      noted(outcome{verdict: dedupe.Busy, err: busy, row: claimed, redis: free}, swallowed),
 		"duplicate that vanished":   noted(outcome{verdict: dedupe.Busy, err: busy, row: absent, redis: free}, swallowed),
+		"skipped in a batch":        same(outcome{verdict: dedupe.Done, row: done, redis: done, effects: 1}),
+		"skipped, and vanished":     same(outcome{verdict: dedupe.Busy, err: busy, row: absent, redis: free}),
 		"unknown, committed": {
 			{verdict: dedupe.Claimed, row: done, redis: done, effects: 1},
 			{verdict: dedupe.Done, row: done, redis: done, effects: 1},

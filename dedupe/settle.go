@@ -208,7 +208,7 @@ func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 		return Outcome{}, err
 	}
 	recording := c.recorded()
-	if rec.State == StateDone && rec.Owner == c.owner && recording != RowDuplicate && recording != NotRecorded {
+	if rec.State == StateDone && rec.Owner == c.owner && !recording.notOurs() && recording != NotRecorded {
 		g.learn(ctx, c.told(rec))
 		return c.done(rec), nil
 	}
@@ -260,7 +260,7 @@ func (g *Guard) Fail(ctx context.Context, c *Claim, cause error) (out Outcome, f
 		case rec == RowCommitted:
 			g.anomaly(ctx, "error-after-commit", c.key, cause)
 			fallthrough
-		case rec == RowDuplicate, rec == CommitUnknown, errors.Is(cause, ErrDuplicate):
+		case rec.notOurs(), rec == CommitUnknown, errors.Is(cause, ErrDuplicate):
 			if errors.Is(cause, ErrDuplicate) && rec != RowCommitted {
 				c.Note(RowDuplicate)
 			}

@@ -51,6 +51,90 @@ func TestTransactionalBatch_HandlerSeesTheNewOnesInTheirOrderAndTheGuardAnswersT
 	})
 }
 
+// anomalies are what a guard reports.
+type anomalies []string
+
+func (a *anomalies) OnAnomaly(_ context.Context, code string, _ dedupe.Key, _ error) {
+	*a = append(*a, code)
+}
+
+// A batch leaves out by itself what was applied while it was on its way; only who alone is told ErrDuplicate can swallow it.
+func TestBatch_OneIsADuplicate_IsNoAnomaly(t *testing.T) {
+	for name, c := range map[string]struct {
+		handle func(context.Context, *shop, []message) error
+		want   anomalies
+	}{
+		"TransactionalBatch": {func(ctx context.Context, s *shop, ms []message) error {
+			var seen []string
+			return s.sellAll(&seen)(ctx, ms)
+		}, nil},
+		"TransactionalBatch of one": {func(ctx context.Context, s *shop, ms []message) error {
+			var seen []string
+			return errors.Join(s.sellAll(&seen)(ctx, ms[:1]), s.sellAll(&seen)(ctx, ms[1:]))
+		}, nil},
+		"RecordBatch": {func(ctx context.Context, s *shop, ms []message) error {
+			return s.inOwnTx(ctx, func(tx *sqlx.Tx) error {
+				fresh, err := s.log.RecordBatch(ctx, tx, []*dedupe.Claim{ms[0].c, ms[1].c})
+				for i := range fresh {
+					if fresh[i] {
+						err = errors.Join(err, s.sell(ctx, tx, ms[i].c.Key().ID()))
+					}
+				}
+				return err
+			})
+		}, nil},
+		"Record, and ErrDuplicate is swallowed": {func(ctx context.Context, s *shop, ms []message) error {
+			for _, m := range ms {
+				err := s.inOwnTx(ctx, func(tx *sqlx.Tx) error {
+					return errors.Join(s.log.Record(ctx, tx, m.c), s.sell(ctx, tx, m.c.Key().ID()))
+				})
+				if err != nil && !errors.Is(err, dedupe.ErrDuplicate) {
+					return err
+				}
+			}
+			return nil
+		}, anomalies{"swallowed-duplicate"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, all, func(t *testing.T, d database) {
+				s := newShop(t, d)
+				var got anomalies
+				g, err := dedupe.New(dedupe.Config{Scope: "inventory", Mode: dedupe.Transactional, Log: s.log, Hooks: []dedupe.Hook{&got}})
+				require.NoError(t, err)
+				var ms []message
+				for _, id := range []string{"a", "b"} {
+					out, err := g.Claim(t.Context(), delivery(id))
+					require.NoError(t, err)
+					ms = append(ms, message{out.Claim})
+				}
+				_, err = s.consume(t.Context(), "b") // by another process
+				require.NoError(t, err)
+				require.NoError(t, c.handle(t.Context(), s, ms))
+				outs, errs := g.Complete(t.Context(), ms[0].c, ms[1].c)
+				require.NoError(t, errors.Join(errs...))
+				require.Equal(t, dedupe.Claimed, outs[0].Verdict)
+				require.Equal(t, dedupe.Done, outs[1].Verdict)
+				require.Equal(t, c.want, got)
+				require.Equal(t, []int{1, 1}, []int{s.sold(t, "a"), s.sold(t, "b")})
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// inOwnTx is a handler's transaction without our help.
+func (s *shop) inOwnTx(ctx context.Context, work func(tx *sqlx.Tx) error) error {
+	tx, err := s.db.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing to roll back after the commit
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // the same id twice in one batch (MassTransit #2502)
 func TestTransactionalBatch_SameIDTwice_IsAppliedOnce(t *testing.T) {
 	onEach(t, all, func(t *testing.T, d database) {

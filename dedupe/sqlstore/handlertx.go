@@ -18,7 +18,8 @@ type handlerTx struct {
 	l     *Log
 	st    statements
 	cs    []*dedupe.Claim
-	order []int // by key
+	order []int            // by key
+	known dedupe.Recording // of a row that was there before
 
 	asked   []bool // whose row was asked for by this try
 	fresh   []bool // and was written by it
@@ -36,8 +37,9 @@ const (
 	commitUnknown               // the commit was sent and not answered
 )
 
-// inTx runs work in a transaction with the rows of cs, again after conflicts, and notes on the claims what became of their rows.
-func (l *Log) inTx(ctx context.Context, cs []*dedupe.Claim, work func(tx *sqlx.Tx, fresh []bool) error) error {
+// inTx runs work in a transaction with the rows of cs, again after conflicts, and notes on the claims what became of their rows; known of
+// those that were there before.
+func (l *Log) inTx(ctx context.Context, cs []*dedupe.Claim, known dedupe.Recording, work func(tx *sqlx.Tx, fresh []bool) error) error {
 	if err := l.recordable(cs); err != nil {
 		return err
 	}
@@ -46,7 +48,10 @@ func (l *Log) inTx(ctx context.Context, cs []*dedupe.Claim, work func(tx *sqlx.T
 		return opError("in transaction", "", err)
 	}
 	for run := 0; ; run++ {
-		t := &handlerTx{l: l, st: st, cs: cs, order: byKey(cs), asked: make([]bool, len(cs)), fresh: make([]bool, len(cs)), results: make([][]byte, len(cs))}
+		t := &handlerTx{
+			l: l, st: st, cs: cs, order: byKey(cs), known: known,
+			asked: make([]bool, len(cs)), fresh: make([]bool, len(cs)), results: make([][]byte, len(cs)),
+		}
 		err := t.try(ctx, work)
 		if t.end == runAgain && run < l.cfg.Reruns && pause(ctx, run) {
 			continue
@@ -207,7 +212,7 @@ func (t *handlerTx) settle(ctx context.Context, err error) error {
 		if t.fresh[i] || !t.asked[i] || t.end != committed && t.twin(i) {
 			continue // ours; never asked; or the twin of one that is rolled back
 		}
-		c.Note(dedupe.RowDuplicate)
+		c.Note(t.known)
 		if len(t.cs) == 1 && t.own(ctx, c) {
 			c.Note(dedupe.RowCommitted)
 			return nil

@@ -41,7 +41,7 @@ func (l *Log) InTx(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 }
 
 func (l *Log) oneInTx(ctx context.Context, c *dedupe.Claim, fn func(tx *sqlx.Tx) error) error {
-	return l.inTx(ctx, []*dedupe.Claim{c}, func(tx *sqlx.Tx, fresh []bool) error {
+	return l.inTx(ctx, []*dedupe.Claim{c}, dedupe.RowDuplicate, func(tx *sqlx.Tx, fresh []bool) error {
 		if !fresh[0] {
 			return keyError("record", c.Key(), dedupe.ErrDuplicate)
 		}
@@ -62,7 +62,7 @@ func TransactionalBatch[M dedupe.Holder](l *Log, fn func(ctx context.Context, tx
 		for i, m := range ms {
 			cs[i] = m.Claim()
 		}
-		return l.inTx(ctx, cs, func(tx *sqlx.Tx, fresh []bool) error {
+		return l.inTx(ctx, cs, dedupe.RowSkipped, func(tx *sqlx.Tx, fresh []bool) error {
 			var news []M
 			for i, m := range ms {
 				if fresh[i] {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idemq/idemq/dedupe"
@@ -31,15 +32,9 @@ func TestLog_InASchemaUnderAnotherNameWithAColumnPrefix_BehavesAsDedupeLogSays(t
 		}
 		for range 2 { // Record
 			_, err := s.guard.Do(t.Context(), delivery("b"), func(ctx context.Context, c *dedupe.Claim) error {
-				tx, err := db.BeginTxx(ctx, nil)
-				if err != nil {
-					return err
-				}
-				defer tx.Rollback() //nolint:errcheck // nothing to roll back after the commit
-				if err := errors.Join(c.SetResult([]byte("receipt")), l.Record(ctx, tx, c)); err != nil {
-					return err
-				}
-				return errors.Join(s.sell(ctx, tx, "b"), tx.Commit())
+				return s.inOwnTx(ctx, func(tx *sqlx.Tx) error {
+					return errors.Join(c.SetResult([]byte("receipt")), l.Record(ctx, tx, c), s.sell(ctx, tx, "b"))
+				})
 			})
 			require.NoError(t, err)
 		}

@@ -52,6 +52,7 @@ func PgxTx(tx interface {
 func (l *Log) Record(ctx context.Context, tx Execer, c *dedupe.Claim) error {
 	fresh, err := l.RecordBatch(ctx, tx, []*dedupe.Claim{c})
 	if err == nil && !fresh[0] {
+		c.Note(dedupe.RowDuplicate)
 		err = keyError("record", c.Key(), dedupe.ErrDuplicate)
 	}
 	return err
@@ -76,7 +77,7 @@ func (l *Log) RecordBatch(ctx context.Context, tx Execer, cs []*dedupe.Claim) (f
 		if fresh[i] {
 			c.Note(dedupe.RowWritten)
 		} else {
-			c.Note(dedupe.RowDuplicate)
+			c.Note(dedupe.RowSkipped)
 		}
 	}
 	return fresh, nil
