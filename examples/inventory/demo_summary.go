@@ -65,7 +65,7 @@ applied too often         %14s%14s
 refused as sold out       %14s%14s
 lost                      %14s
 pieces left in stock      %14s%14s
-  and as the orders say   %14s%14s
+  and as the orders say   %14s%14s   (each by the orders that it applied)
 
 The naive consumer had applied %s orders too often before everything came once more.
 Guarantee: %s
@@ -77,7 +77,7 @@ Guarantee: %s
 		n(r.Lost),
 		grouped(r.StockActual), grouped(naive.StockActual),
 		grouped(r.StockExpected), grouped(naive.StockExpected),
-		n(d.naiveBeforehand), r.Guarantee)
+		n(d.naiveBeforehand), inDays(r.Guarantee))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/idemq/idemq/dedupe"
@@ -116,8 +118,21 @@ func (r report) writeText(w io.Writer) error {
 		_, err := fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-15s %10s  %s", l.what, grouped(l.n), l.note), " "))
 		errs = append(errs, err)
 	}
-	_, err := fmt.Fprintf(w, "guarantee       %s\n", r.Guarantee)
+	_, err := fmt.Fprintf(w, "guarantee       %s\n", inDays(r.Guarantee))
 	return errors.Join(append(errs, err)...)
+}
+
+var hours = regexp.MustCompile(`\b([0-9]+)h0m0s`)
+
+// inDays writes 360h0m0s as 15 days.
+func inDays(text string) string {
+	return hours.ReplaceAllStringFunc(text, func(s string) string {
+		n, err := strconv.Atoi(strings.TrimSuffix(s, "h0m0s"))
+		if err != nil || n < 48 || n%24 != 0 {
+			return s
+		}
+		return fmt.Sprintf("%d days", n/24)
+	})
 }
 
 // grouped writes 12345 as 12,345.

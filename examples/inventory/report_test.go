@@ -113,6 +113,14 @@ func TestReport_Text_NamesWhatPeopleLookFor(t *testing.T) {
 	require.Contains(t, buf.String(), "effects once")
 }
 
+func TestInDays_WritesWholeDays(t *testing.T) {
+	for text, want := range map[string]string{
+		"lease 12s, remembered for 360h0m0s": "lease 12s, remembered for 15 days", "24h0m0s": "24h0m0s", "49h0m0s": "49h0m0s", "360h0m1s": "360h0m1s",
+	} {
+		require.Equal(t, want, inDays(text))
+	}
+}
+
 func TestGrouped_WritesThousands(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100", -1000: "-1,000"} {
 		require.Equal(t, want, grouped(n))
