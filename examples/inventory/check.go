@@ -22,7 +22,7 @@ type checkCmd struct {
 // Run compares what was ordered, read from the topic's start, with what took effect. Only once nothing is pending is an order
 // without effect a lost one.
 func (c *checkCmd) Run(ctx context.Context, t terminal) error {
-	bad := c.validateStores()
+	bad := append(c.validateStores(), c.validateDB()...)
 	if c.Wait < 0 {
 		bad = append(bad, fmt.Errorf("--wait %v: must not be negative", c.Wait))
 	}

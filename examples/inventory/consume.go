@@ -35,7 +35,7 @@ type consumeCmd struct {
 
 // Run consumes until ctx ends, drains, and returns nil.
 func (c *consumeCmd) Run(ctx context.Context, t terminal) error {
-	bad := c.validateStores()
+	bad := append(c.validateStores(), c.validateDB()...)
 	if c.PurgeEvery <= 0 {
 		bad = append(bad, errors.New("--purge-every: must be positive, such as 10m"))
 	}
@@ -72,11 +72,24 @@ type parts struct {
 	guard  *dedupe.Guard
 }
 
+// redisLog is where go-redis writes beside its errors: dials that fail, again and again. The guard says when Redis is away.
+type redisLog struct{ *slog.Logger }
+
+// Printf is what go-redis calls.
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	if l.Enabled(ctx, slog.LevelDebug) {
+		l.DebugContext(ctx, "go-redis", "says", fmt.Sprintf(format, args...))
+	}
+}
+
 // open puts the parts together. It asks no service yet: the consumer checks them all when it starts.
 func (s services) open(logger *slog.Logger) (*parts, error) {
 	policy, err := s.policy()
 	if err != nil {
 		return nil, err
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
 	}
 	p := &parts{policy: policy}
 	cfg := dedupe.Config{Scope: s.Group, Mode: s.Mode, Lease: s.Lease, Logger: logger}
@@ -97,6 +110,7 @@ func (s services) open(logger *slog.Logger) (*parts, error) {
 		cfg.Log = p.log
 	}
 	if s.Redis != "" {
+		redis.SetLogger(redisLog{logger})
 		if p.redis, err = redisstore.NewClient(s.Redis); err != nil {
 			p.close()
 			return nil, err

@@ -57,9 +57,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		panic(err) // the commands above are malformed
 	}
-	command, err := parser.Parse(args)
+	hideWhatDoesNotApply(parser)
+	err = unknownCommand(parser, args)
+	var command *kong.Context
 	if err == nil {
-		err = command.Run()
+		command, err = parser.Parse(withNegatives(args))
+	}
+	if err == nil {
+		err = suggestReset(command.Run())
 	}
 	var w wrong
 	switch {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -57,6 +59,9 @@ func TestFlags_WrongValues_NameFieldValueAndRemedy(t *testing.T) {
 		{"session without a unit", []string{"consume", "--session", "6"}, []string{"--session", `"6"`}},
 		{"no lease", []string{"consume", "--db", "sqlite:x", "--lease", "0s"}, []string{"--lease 0s", "positive"}},
 		{"no workers", []string{"consume", "--db", "sqlite:x", "--workers=-1"}, []string{"--workers -1", "at least 1"}},
+		{"a negative value is a value", []string{"consume", "--db", "sqlite:x", "--workers", "-1"}, []string{"--workers -1: at least 1"}},
+		{"unknown command", []string{"consum"}, []string{`unknown command "consum"`, "demo, reset, produce, consume, check"}},
+		{"no policy file", []string{"reset", "--db", "sqlite:x", "--policy", "plicy.yaml"}, []string{`--policy "plicy.yaml": there is no such file`}},
 		{"no partitions", []string{"reset", "--db", "sqlite:x", "--partitions", "0"}, []string{"--partitions 0", "at least 1"}},
 		{"negative wait", []string{"check", "--db", "sqlite:x", "--wait=-1s"}, []string{"--wait -1s", "negative"}},
 		{"demo without articles", []string{"demo", "--orders", "0"}, []string{"--orders 0", "at least 1"}},
@@ -80,6 +85,37 @@ func TestFlags_SeveralProblems_AreListedAtOnce(t *testing.T) {
 	require.Contains(t, stderr, "--topic")
 	require.Contains(t, stderr, "--db")
 	require.Contains(t, stderr, "--workers -1")
+}
+
+func TestFlags_OneProblem_IsOneLine(t *testing.T) {
+	_, stderr, status := command(t, "produce", "--orders", "0")
+	require.Equal(t, exitNoReply, status)
+	require.Equal(t, "inventory: --orders 0: at least 1\n", stderr)
+}
+
+func TestFlags_HelpOfACommand_ShowsTheFlagsThatApply(t *testing.T) {
+	help := func(command string) string {
+		cmd := exec.Command(os.Args[0], command, "--help")
+		cmd.Env = append(os.Environ(), asProgram+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	require.NotContains(t, help("produce"), "--db")
+	require.Contains(t, help("produce"), "--topic")
+	require.NotContains(t, help("check"), "--session")
+	require.Contains(t, help("consume"), "--session")
+}
+
+func TestDB_SQLiteFileThatIsNotThere_IsMadeByResetOnly(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "typo.db")
+	for _, name := range []string{"consume", "check"} {
+		_, stderr, status := command(t, name, "--db", "sqlite:"+file)
+		require.Equal(t, exitNoReply, status)
+		require.Contains(t, stderr, "there is no such file")
+		require.Contains(t, stderr, "reset")
+		require.NoFileExists(t, file)
+	}
 }
 
 func TestFlags_ByEnvironment_AreNamedWithTheirVariable(t *testing.T) {

@@ -89,14 +89,16 @@ func TestReset_OtherMode_IsTakenUpByTheSameGroup(t *testing.T) {
 	other = append(other, "--mode", "logged")
 	_, stderr, status := command(t, with("check", other)...)
 	require.Equal(t, exitNoReply, status)
-	require.Contains(t, stderr, "mode")
+	require.Contains(t, stderr, "or run reset")
 	succeed(t, with("reset", other)...)
 	succeed(t, with("check", other)...)
 }
 
 func TestConsume_WithoutReset_SaysWhatToRun(t *testing.T) {
 	flags := embeddedFlags(t, "transactional")
-	_, stderr, status := command(t, with("consume", flags)...)
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	_, stderr, status := command(t, with("consume", flags, "--db", "sqlite:"+empty)...)
 	require.Equal(t, exitNoReply, status)
 	require.Contains(t, stderr, "run reset first")
 }
@@ -109,6 +111,7 @@ func TestConsume_MissingTopic_IsNamed(t *testing.T) {
 	last := stderr[strings.LastIndex(strings.TrimSpace(stderr), "\n")+1:]
 	require.Contains(t, last, "inventory: ", "the last line says why it ended: %s", stderr)
 	require.Contains(t, last, `"odrers"`)
+	require.Contains(t, last, "or run reset")
 }
 
 // TestConsume_SIGTERM_DrainsAndExitsWithZero runs the real program as a process.

@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idemq/idemq/dedupe"
 	"github.com/idemq/idemq/dedupe/sqlstore"
 	"github.com/idemq/idemq/internal/testenv"
 )
@@ -63,4 +67,14 @@ func TestProgram_OnRealServices_AppliesEachOrderOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestOpen_WhatGoRedisLogs_IsToldAtDebug(t *testing.T) {
+	var log bytes.Buffer
+	s := services{Group: "inventory", Mode: dedupe.Logged, DB: "sqlite:" + filepath.Join(t.TempDir(), "x.db"), Redis: "redis://127.0.0.1:1", Lease: 12 * time.Second}
+	p, err := s.open(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	require.NoError(t, err)
+	require.Error(t, p.redis.Ping(t.Context()).Err())
+	p.close()
+	require.Contains(t, log.String(), `level=DEBUG msg=go-redis says="`)
 }

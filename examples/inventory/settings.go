@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/idemq/idemq/consumer"
@@ -25,7 +28,7 @@ type services struct {
 	Mode    dedupe.Mode   `default:"transactional" help:"transactional, logged or redis-only."`
 	Policy  string        `placeholder:"FILE" help:"What happens to a message that cannot simply be applied (YAML). Empty: the defaults."`
 	Workers int           `default:"0" help:"Messages in work at a time in this process; 0: as the policy says, which is 16 by default."`
-	Session time.Duration `default:"6s" help:"How long the broker waits for a silent consumer."`
+	Session time.Duration `default:"6s" help:"How long the broker waits for a silent consumer. Below 6s only where its group.min.session.timeout.ms is lower, as after make local-up."`
 	Lease   time.Duration `default:"12s" help:"How long a claim lasts unless renewed: so long a message of a crashed consumer waits."`
 }
 
@@ -69,12 +72,29 @@ func (s services) validateStores() []error {
 	return bad
 }
 
+// validateDB refuses an SQLite file that is not there, which opening would make: only reset may.
+func (s services) validateDB() []error {
+	file, sqlite := strings.CutPrefix(s.DB, "sqlite:")
+	file = strings.TrimPrefix(file, "//")
+	if !sqlite || file == "" {
+		return nil
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return []error{fmt.Errorf("--db %q: there is no such file; correct it, or run reset, which makes it", s.DB)}
+	}
+	return nil
+}
+
 // policy is the effective one: that of the file, if there is one, with --workers as its concurrency.
 func (s services) policy() (consumer.Policy, error) {
 	var p consumer.Policy
 	if s.Policy != "" {
 		var err error
-		if p, err = policyfile.Load(s.Policy); err != nil {
+		p, err = policyfile.Load(s.Policy)
+		if errors.Is(err, fs.ErrNotExist) {
+			return p, fmt.Errorf("--policy %q: there is no such file", s.Policy)
+		}
+		if err != nil {
 			return p, err
 		}
 	}
@@ -100,8 +120,11 @@ type terminal struct{ out, err io.Writer }
 
 // problems joins what validate found; nil when it found nothing.
 func problems(bad []error) error {
-	if len(bad) == 0 {
+	switch len(bad) {
+	case 0:
 		return nil
+	case 1:
+		return bad[0]
 	}
 	return fmt.Errorf("%d wrong or missing settings:\n%w", len(bad), errors.Join(bad...))
 }
