@@ -69,18 +69,6 @@ func (g *Guard) Restored(ctx context.Context, a Audit) error {
 	return nil
 }
 
-// ChangeMode turns the scope to this guard's mode. All processes of the scope are stopped: two modes in one scope do not see each other's
-// claims.
-func (g *Guard) ChangeMode(ctx context.Context, a Audit) error {
-	if !g.cfg.Mode.hasLog() {
-		return fmt.Errorf("dedupe: change mode: %w: redis-only has no scope row", ErrWrongMode)
-	}
-	if err := g.cfg.Log.ChangeMode(ctx, g.cfg.Scope, g.cfg.Mode, a); err != nil {
-		return fmt.Errorf("dedupe: change mode of scope %q: %w", g.cfg.Scope, err)
-	}
-	return nil
-}
-
 // PurgeBatch is how many rows PurgeEvery deletes in one statement.
 const PurgeBatch = 1000
 

@@ -214,23 +214,6 @@ func TestPurgeEvery_PurgesAtOnceAndThenInRounds(t *testing.T) {
 func TestRestored_IsForTheLogOnly(t *testing.T) {
 	w := newWorld(t, dedupe.RedisOnly)
 	require.ErrorIs(t, w.Restored(context.Background(), audit), dedupe.ErrWrongMode)
-	require.ErrorIs(t, w.ChangeMode(context.Background(), audit), dedupe.ErrWrongMode)
-}
-
-// A scope runs in one mode; another is refused by name until it is changed with all processes stopped.
-func TestProtocol1_AnotherModeInTheScope_IsRefusedUntilChanged(t *testing.T) {
-	w := newWorld(t, dedupe.Logged)
-	_, err := w.deliver("A")
-	require.NoError(t, err)
-	other := w.process(func(c *dedupe.Config) { c.Mode = dedupe.Transactional })
-	_, err = other.Do(context.Background(), delivery("A"), w.apply)
-	require.ErrorIs(t, err, dedupe.ErrWrongMode)
-	_, err = other.Check(context.Background(), dedupe.Environment{})
-	require.ErrorIs(t, err, dedupe.ErrWrongMode)
-	require.NoError(t, other.ChangeMode(context.Background(), audit))
-	out, err := other.Do(context.Background(), delivery("A"), w.apply)
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Done, out.Verdict)
 }
 
 func TestReady_TellsWhetherTheAuthorityAnswers(t *testing.T) {

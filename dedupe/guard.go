@@ -224,6 +224,9 @@ func (g *Guard) enter(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("dedupe: enter scope %q: %w", g.cfg.Scope, err)
 		}
+		if err := g.noteMode(ctx); err != nil { // after the log: what it refuses leaves no note
+			return err
+		}
 		g.known.Store(row.Incarnation)
 	} else if err := g.remember(ctx); err != nil {
 		return err
@@ -234,6 +237,9 @@ func (g *Guard) enter(ctx context.Context) error {
 
 // remember sets the marks of RedisOnly. At start a loss is accepted, by name: the start is the operator's answer to it.
 func (g *Guard) remember(ctx context.Context) error {
+	if err := g.noteMode(ctx); err != nil {
+		return err
+	}
 	lost, err := g.cfg.Store.(Memory).Remember(ctx, g.cfg.Scope)
 	if err != nil {
 		return fmt.Errorf("dedupe: enter scope %q: %w", g.cfg.Scope, err)

@@ -214,7 +214,7 @@ func (h *history) wire(n *node, store string) *wire {
 			return flt
 		},
 		before: func(op string) {
-			if op != "renew" && op != "enter" && op != "remember" && !h.calm.Load() && h.depth < 2 && h.maybe(0.1) {
+			if !slices.Contains([]string{"renew", "enter", "notemode", "remember"}, op) && !h.calm.Load() && h.depth < 2 && h.maybe(0.1) {
 				h.depth++
 				h.step()
 				h.depth--

@@ -72,6 +72,7 @@ func TestProtocol1_DoneWithoutAnIncarnation_IsNotBelieved(t *testing.T) {
 		_, err := before.process().Do(context.Background(), delivery("A"), before.apply)
 		require.NoError(t, err)
 		require.Equal(t, dedupe.StateDone, w.inRedis("A").State)
+		require.NoError(t, w.ChangeMode(context.Background(), audit))
 		out, err := w.deliver("A")
 		require.NoError(t, err)
 		require.Equal(t, dedupe.Claimed, out.Verdict)

@@ -199,13 +199,19 @@ type CheckEnv struct {
 	Concurrency int // messages in work in this process; 0: unknown
 }
 
-// Memory is a Store that can be the authority of a scope (RedisOnly) and that notices when it lost what it knew.
+// Memory is a Store that can be the authority of a scope (RedisOnly), that notices when it lost what it knew, and in which RedisOnly and the
+// modes with a log find each other.
 type Memory interface {
 	Store
 	// Remember writes the marks by which a loss is noticed, and accepts the memory as it is now. lost says that marks were there
 	// and that the memory is not the one that wrote them. After it, Claim answers ErrMemoryLost for scope once the marks are gone or the
 	// server is another one.
 	Remember(ctx context.Context, scope string) (lost bool, err error)
+	// NoteMode notes that scope runs in m, unless a mode is noted already, and returns the one that is noted now. The note lasts as long as
+	// the memory: after a loss nothing is noted. Any error may be answered by asking again.
+	NoteMode(ctx context.Context, scope string, m Mode) (noted Mode, err error)
+	// ChangeMode notes m whatever is noted. All processes of the scope are stopped.
+	ChangeMode(ctx context.Context, scope string, m Mode, a Audit) error
 }
 
 // Finding of a check. Code is stable and from a closed set ("redis-evicts", "id-column-folds", "retention-below-horizon").

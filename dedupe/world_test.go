@@ -216,6 +216,20 @@ func (s wiredStore) Remember(ctx context.Context, scope string) (bool, error) {
 	return s.Store.Remember(ctx, scope)
 }
 
+func (s wiredStore) NoteMode(ctx context.Context, scope string, m dedupe.Mode) (dedupe.Mode, error) {
+	if f := s.fault("notemode"); f != fine {
+		return 0, f.err()
+	}
+	return s.Store.NoteMode(ctx, scope, m)
+}
+
+func (s wiredStore) ChangeMode(ctx context.Context, scope string, m dedupe.Mode, a dedupe.Audit) error {
+	if f := s.fault("changemode"); f != fine {
+		return f.err()
+	}
+	return s.Store.ChangeMode(ctx, scope, m, a)
+}
+
 // wiredLog is a memstore.Log at the other end of a wire. The handlers' transactions do not go through it.
 type wiredLog struct {
 	*memstore.Log

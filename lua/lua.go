@@ -20,6 +20,7 @@ var (
 	Reopen   = record + reopen
 	Forget   = record + forget
 	Remember = remember // works on marks, not on records
+	Mode     = mode     // works on a note, not on records
 )
 
 var (
@@ -45,4 +46,6 @@ var (
 	forget string
 	//go:embed remember.lua
 	remember string
+	//go:embed mode.lua
+	mode string
 )

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -17,6 +18,7 @@ type Store struct {
 	// Of the memory, lost with it:
 	life  string            // changes whenever the memory is another one
 	marks map[string]string // scope -> the life that wrote its mark
+	modes map[string]dedupe.Mode
 	// Of the client:
 	remembered map[string]bool // scopes whose loss is to be noticed
 }
@@ -32,6 +34,7 @@ func NewWithClock(now func() time.Time) *Store {
 		book:       &book{clock: now, rows: map[dedupe.Key]row{}},
 		life:       rand.Text(),
 		marks:      map[string]string{},
+		modes:      map[string]dedupe.Mode{},
 		remembered: map[string]bool{},
 	}
 }
@@ -75,12 +78,36 @@ func (s *Store) Remember(ctx context.Context, scope string) (lost bool, err erro
 	return marked && by != s.life, nil
 }
 
+// NoteMode implements dedupe.Memory.
+func (s *Store) NoteMode(ctx context.Context, scope string, m dedupe.Mode) (dedupe.Mode, error) {
+	return s.mode(ctx, "note", scope, m, false)
+}
+
+// ChangeMode implements dedupe.Memory. The Audit is not kept.
+func (s *Store) ChangeMode(ctx context.Context, scope string, m dedupe.Mode, _ dedupe.Audit) error {
+	_, err := s.mode(ctx, "change", scope, m, true)
+	return err
+}
+
+func (s *Store) mode(ctx context.Context, op, scope string, m dedupe.Mode, change bool) (dedupe.Mode, error) {
+	if err := errors.Join(ended(ctx), validMode(m)); err != nil {
+		return 0, scopeError(op+" mode of", scope, err)
+	}
+	_, unlock := s.lock()
+	defer unlock()
+	if _, noted := s.modes[scope]; !noted || change {
+		s.modes[scope] = m
+	}
+	return s.modes[scope], nil
+}
+
 // Flush loses everything, as a server restarted without persistence does.
 func (s *Store) Flush() {
 	_, unlock := s.lock()
 	defer unlock()
 	clear(s.rows)
 	clear(s.marks)
+	clear(s.modes)
 	s.life = rand.Text()
 }
 
@@ -88,13 +115,14 @@ func (s *Store) Flush() {
 type StoreSnapshot struct {
 	rows  map[dedupe.Key]row
 	marks map[string]string
+	modes map[string]dedupe.Mode
 }
 
 // Snapshot is what s knows now.
 func (s *Store) Snapshot() StoreSnapshot {
 	view, unlock := s.lock()
 	defer unlock()
-	return StoreSnapshot{rows: view.copied(), marks: maps.Clone(s.marks)}
+	return StoreSnapshot{rows: view.copied(), marks: maps.Clone(s.marks), modes: maps.Clone(s.modes)}
 }
 
 // RestoreFrom makes s know what it knew at the snapshot and nothing since, as a server does that loaded an old file, or a replica
@@ -102,6 +130,6 @@ func (s *Store) Snapshot() StoreSnapshot {
 func (s *Store) RestoreFrom(snap StoreSnapshot) {
 	_, unlock := s.lock()
 	defer unlock()
-	s.rows, s.marks = maps.Clone(snap.rows), maps.Clone(snap.marks)
+	s.rows, s.marks, s.modes = maps.Clone(snap.rows), maps.Clone(snap.marks), maps.Clone(snap.modes)
 	s.life = rand.Text()
 }

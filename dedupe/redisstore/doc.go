@@ -9,7 +9,8 @@
 // A key is "idemq:{SCOPE:SHARD}:LEN:NAMESPACE:ID", where LEN is the length of NAMESPACE in bytes, so that no two keys meet whatever
 // bytes their parts hold. SHARD is a hash of namespace and id; the hash tag in braces puts a shard into one slot of a cluster. All
 // processes and tools of a scope use the same Config.Prefix and Config.Shards: with others they do not see its keys, which RedisOnly
-// refuses by name.
+// refuses by name. "idemq:{SCOPE:0}:mode" is the note of the scope's mode, and in RedisOnly "idemq:{SCOPE:SHARD}" the mark by which a loss is
+// noticed; both stay. To delete a scope is to delete all keys that begin with "idemq:{SCOPE:", while none of its processes runs.
 //
 // # What an error means
 //

@@ -22,6 +22,10 @@ func (s *Store) markKey(scope string, shard int) string {
 	return s.cfg.Prefix + ":{" + scope + ":" + strconv.Itoa(shard) + "}"
 }
 
+// modeKey is the key of the note in which mode the scope runs. It is in the slot of shard 0, which every number of shards has, and no key of a
+// message: after the brace and a colon those have a digit.
+func (s *Store) modeKey(scope string) string { return s.markKey(scope, 0) + ":mode" }
+
 func (s *Store) redisKey(k dedupe.Key, shard int) string {
 	return s.markKey(k.Scope(), shard) + ":" + strconv.Itoa(len(k.Namespace())) + ":" + k.Namespace() + ":" + k.ID()
 }

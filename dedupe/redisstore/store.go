@@ -58,6 +58,7 @@ var (
 	reopenScript   = newScript(lua.Reopen)
 	forgetScript   = newScript(lua.Forget)
 	rememberScript = newScript(lua.Remember)
+	modeScript     = newScript(lua.Mode)
 )
 
 // Claim implements dedupe.Store.

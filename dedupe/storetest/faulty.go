@@ -224,3 +224,12 @@ type faultyMemory struct {
 func (w *faultyMemory) Remember(ctx context.Context, scope string) (bool, error) {
 	return single(ctx, w.f, "remember", dedupe.Key{}, func(ctx context.Context) (bool, error) { return w.m.Remember(ctx, scope) })
 }
+
+func (w *faultyMemory) NoteMode(ctx context.Context, scope string, m dedupe.Mode) (dedupe.Mode, error) {
+	return single(ctx, w.f, "notemode", dedupe.Key{}, func(ctx context.Context) (dedupe.Mode, error) { return w.m.NoteMode(ctx, scope, m) })
+}
+
+func (w *faultyMemory) ChangeMode(ctx context.Context, scope string, m dedupe.Mode, a dedupe.Audit) error {
+	_, err := single(ctx, w.f, "changemode", dedupe.Key{}, without(func(ctx context.Context) error { return w.m.ChangeMode(ctx, scope, m, a) }))
+	return err
+}

@@ -90,6 +90,50 @@ var memories = []behaviour{
 			}
 		}
 	}},
+	{memory, "the first mode that is noted stays, and every later one is told it", func(t *testing.T, s *subject) {
+		equal(t, "noted mode", s.noteMode(t, dedupe.RedisOnly), dedupe.RedisOnly)
+		for _, m := range []dedupe.Mode{dedupe.Logged, dedupe.Transactional, dedupe.RedisOnly} {
+			equal(t, "noted mode", s.noteMode(t, m), dedupe.RedisOnly)
+		}
+	}},
+	{memory, "a mode is noted for one scope, and claims, done keys and Remember leave it", func(t *testing.T, s *subject) {
+		s.noteMode(t, dedupe.RedisOnly)
+		s.incarnation = ""
+		s.remember(t)
+		s.done(t, s.key(t, "1"))
+		equal(t, "noted mode", s.noteMode(t, dedupe.Logged), dedupe.RedisOnly)
+		other := *s
+		other.scope += ".x"
+		equal(t, "noted mode of another scope", other.noteMode(t, dedupe.Logged), dedupe.Logged)
+	}},
+	{memory, "a changed mode is noted, whatever was", func(t *testing.T, s *subject) {
+		for _, m := range []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly, dedupe.RedisOnly, dedupe.Transactional} {
+			if err := s.memory.ChangeMode(t.Context(), s.scope, m, audit); err != nil {
+				t.Fatalf("ChangeMode: %v", err)
+			}
+			equal(t, "noted mode", s.noteMode(t, dedupe.Logged), m)
+		}
+	}},
+	{memory, "a mode that is none is refused, and not noted", func(t *testing.T, s *subject) {
+		_, err := s.memory.NoteMode(t.Context(), s.scope, 0)
+		isRefused(t, err)
+		isRefused(t, s.memory.ChangeMode(t.Context(), s.scope, 9, audit))
+		equal(t, "noted mode", s.noteMode(t, dedupe.Logged), dedupe.Logged)
+	}},
+	{memory, "a lost memory knows no mode", func(t *testing.T, s *subject) {
+		s.noteMode(t, dedupe.RedisOnly)
+		s.flush(t)
+		equal(t, "noted mode", s.noteMode(t, dedupe.Logged), dedupe.Logged)
+	}},
+}
+
+func (s *subject) noteMode(t *testing.T, m dedupe.Mode) dedupe.Mode {
+	t.Helper()
+	noted, err := s.memory.NoteMode(t.Context(), s.scope, m)
+	if err != nil {
+		t.Fatalf("NoteMode: %v", err)
+	}
+	return noted
 }
 
 func (s *subject) remember(t *testing.T) (lost bool) {

@@ -63,6 +63,10 @@ var broken = map[string]brokenStore{
 			return scope, namespace, strings.ToLower(strings.TrimRight(id, " "))
 		}),
 	},
+	"whoever enters a scope notes its mode": {
+		"memory/the first mode that is noted stays, and every later one is told it",
+		func(now func() time.Time) dedupe.Store { return overwriting{memstore.NewWithClock(now)} },
+	},
 	"the consumer is not in the key": {
 		"failures others met/no consumer in the key",
 		otherKeys(func(_, namespace, id string) (string, string, string) { return "everybody", namespace, id }),
@@ -402,4 +406,11 @@ func record(s dedupe.Store, k dedupe.Key) dedupe.Record {
 		panic(err)
 	}
 	return recs[0]
+}
+
+// overwriting notes the mode of whoever came last.
+type overwriting struct{ *memstore.Store }
+
+func (s overwriting) NoteMode(ctx context.Context, scope string, m dedupe.Mode) (dedupe.Mode, error) {
+	return m, s.ChangeMode(ctx, scope, m, dedupe.Audit{})
 }
