@@ -29,7 +29,8 @@ type Config struct {
 	// DropOriginal does not store the original of a hashed id.
 	DropOriginal bool
 
-	Logger *slog.Logger // nil: silent
+	// Logger; nil: slog.Default(), as New finds it. For silence, slog.New(slog.DiscardHandler). Keys are logged as hashes, payloads never.
+	Logger *slog.Logger
 	Hooks  []Hook
 }
 
@@ -109,7 +110,7 @@ func (c *Config) setDefaults() error {
 		}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return errors.Join(errs...)
 }

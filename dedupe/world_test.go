@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	"github.com/idemq/idemq/dedupe/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // most of what is tested here is worth a warning
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	scope = "inventory"
