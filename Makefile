@@ -1,6 +1,7 @@
 # Shell logic of more than two lines is in scripts/. Versions of tools are in internal/tools/go.mod.
 
 SERVICES := go run ./internal/testenv/cmd/services
+PKG ?= ./...
 
 .PHONY: help demo test race fuzz bench lint arch tidy services local-up local-down local-kill local-start chaos
 
@@ -10,11 +11,11 @@ help: ## Say what there is to make (the default)
 demo: ## Run the inventory example with nothing installed: watch redelivered orders be applied once
 	go run ./examples/inventory demo
 
-test: ## Run all tests, against each real service that is found or can be started; say what was skipped
-	$(SERVICES) run go test -race -shuffle=on -count=1 $(TESTFLAGS) ./...
+test: ## Run all tests, or those of PKG=./consumer, against each real service that is found or can be started; say what was skipped
+	$(SERVICES) run go test -race -shuffle=on -count=1 $(TESTFLAGS) $(PKG)
 
-race: ## Run the tests that need no service, repeatedly, in random order, with the race detector
-	go test -race -shuffle=on -short -count=2 $(TESTFLAGS) ./...
+race: ## Run the tests that need no service (all, or PKG=./consumer), repeatedly, in random order, with the race detector
+	go test -race -shuffle=on -short -count=2 $(TESTFLAGS) $(PKG)
 
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
@@ -35,13 +36,13 @@ tidy: ## Tidy go.mod in every module
 services: ## Install or fetch the real services that can be had (as root on Debian), and start each once
 	scripts/services.sh
 
-local-up: ## Start Kafka, Redis, PostgreSQL and MariaDB on loopback to try the example on; writes .local/env
+local-up: ## Start Redis, PostgreSQL, MariaDB, Kafka and RocketMQ on loopback to try the example on; writes .local/env
 	$(SERVICES) up
 
 local-down: ## Stop them and remove their data
 	$(SERVICES) down
 
-local-kill: ## Kill one of them: make local-kill SERVICE=redis
+local-kill: ## Kill one of them: make local-kill SERVICE=redis (without SERVICE: say which there are)
 	$(SERVICES) kill $(SERVICE)
 
 local-start: ## Bring it back: make local-start SERVICE=redis
