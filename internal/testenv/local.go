@@ -153,10 +153,17 @@ func makeInventory(p program, addr string) error {
 	return nil
 }
 
-// Kill ends a service at once, and Start brings it back with the data it had.
+// Kill ends a service at once, and Start brings it back with the data it had. An error where the service is not up, and nil where it
+// was killed already.
 func (l *Local) Kill(name string) error {
+	if err := l.known(name); err != nil {
+		return err
+	}
 	if l.inDocker() {
 		return l.compose("kill", name)
+	}
+	if !l.wasUp(name) {
+		return notUp(name)
 	}
 	p, err := l.program(name)
 	if err != nil {
@@ -165,10 +172,18 @@ func (l *Local) Kill(name string) error {
 	return l.kill(p)
 }
 
+func notUp(name string) error { return fmt.Errorf("%s is not up; make local-up starts it", name) }
+
 // Start starts a service that was up before and was killed.
 func (l *Local) Start(name string) error {
+	if err := l.known(name); err != nil {
+		return err
+	}
 	if l.inDocker() {
 		return l.compose("start", name)
+	}
+	if !l.wasUp(name) {
+		return notUp(name)
 	}
 	p, err := l.program(name)
 	if err != nil {
@@ -176,9 +191,6 @@ func (l *Local) Start(name string) error {
 	}
 	if l.runs(name) {
 		return nil
-	}
-	if !l.wasUp(name) {
-		return fmt.Errorf("%s was never up", name)
 	}
 	port, err := l.noted(name, "port")
 	if err != nil {
@@ -309,14 +321,28 @@ func (l *Local) writeEnv() error {
 }
 
 func (l *Local) program(name string) (program, error) {
-	var names []string
 	for _, service := range localServices {
 		if service.name == name {
 			return service.make(l)
 		}
+	}
+	return nil, l.known(name)
+}
+
+// known is an error for a name that no service has.
+func (l *Local) known(name string) error {
+	var names []string
+	for _, service := range localServices {
+		if service.name == name {
+			return nil
+		}
 		names = append(names, service.name)
 	}
-	return nil, fmt.Errorf("no service %q; there are %s", name, strings.Join(names, ", "))
+	there := strings.Join(names, ", ")
+	if name == "" {
+		return fmt.Errorf("name a service, as in SERVICE=redis; there are %s", there)
+	}
+	return fmt.Errorf("no service %q; there are %s", name, there)
 }
 
 // With docker compose.

@@ -50,6 +50,7 @@ func TestLocal_ServicesComeUpDieComeBackAndGo(t *testing.T) {
 	require.NoError(t, local.Start("redis"))
 	require.Equal(t, "", get(t, redisURL, "k"))
 	require.ErrorContains(t, local.Start("reddis"), `no service "reddis"`)
+	require.ErrorContains(t, local.Kill(""), "name a service, as in SERVICE=redis; there are redis, postgres,")
 
 	require.NoError(t, local.Kill("redis"))
 	missed, err := local.Up() // again: only what is down is started
@@ -60,4 +61,6 @@ func TestLocal_ServicesComeUpDieComeBackAndGo(t *testing.T) {
 	require.NoError(t, local.Down())
 	require.Eventually(t, func() bool { return refused(addr) }, 10*time.Second, 10*time.Millisecond)
 	require.NoDirExists(t, dir)
+	require.ErrorContains(t, local.Kill("redis"), "redis is not up; make local-up starts it")
+	require.ErrorContains(t, local.Start("redis"), "redis is not up")
 }

@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/idemq/idemq/internal/testenv"
@@ -43,7 +44,7 @@ func run(args []string) (status int, err error) {
 	}
 	switch {
 	case verb == "check" && len(args) == 1:
-		startAll()
+		tryAll()
 		return 0, nil
 	case verb == "run" && len(args) > 1:
 		return runWith(args[1:])
@@ -51,12 +52,23 @@ func run(args []string) (status int, err error) {
 		return 0, up(local)
 	case verb == "down" && len(args) == 1:
 		return 0, local.Down()
-	case verb == "kill" && len(args) == 2:
-		return 0, local.Kill(args[1])
-	case verb == "start" && len(args) == 2:
-		return 0, local.Start(args[1])
+	case verb == "kill" && len(args) <= 2:
+		return 0, local.Kill(strings.Join(args[1:], ""))
+	case verb == "start" && len(args) <= 2:
+		return 0, local.Start(strings.Join(args[1:], ""))
 	}
 	return 2, errors.New("usage: services check | run COMMAND... | up | down | kill NAME | start NAME")
+}
+
+// tryAll starts the shared services, which end with this process, and says which there are.
+func tryAll() {
+	for _, service := range testenv.Shared() {
+		if service.Err != nil {
+			fmt.Printf("services: %-14s missing: %v\n", service.Name, service.Err)
+			continue
+		}
+		fmt.Printf("services: %-14s ok, tried and stopped\n", service.Name)
+	}
 }
 
 // startAll starts the shared services and returns their environment. Missing ones are only told.
