@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +20,7 @@ type probed struct {
 	pings atomic.Int32
 	down  atomic.Bool
 	takes atomic.Int64 // nanoseconds
+	log   bytes.Buffer // a handler locks it
 }
 
 func newProbed() *probed {
@@ -25,7 +29,8 @@ func newProbed() *probed {
 	if err := cfg.setDefaults(); err != nil {
 		panic(err)
 	}
-	p.breaker = newBreaker(cfg, func(ctx context.Context) error {
+	cfg.Logger = slog.New(slog.NewTextHandler(&p.log, nil))
+	p.breaker = newBreaker(cfg, "redis.example:6379", func(ctx context.Context) error {
 		p.pings.Add(1)
 		select {
 		case <-time.After(time.Duration(p.takes.Load())):
@@ -155,4 +160,46 @@ func TestBreaker_LateFailure_DoesNotOpenItAgain(t *testing.T) {
 		}
 		require.True(t, p.call(nil))
 	})
+}
+
+// An outage is told when it begins and when it ends, not once a message and not once a probe.
+func TestBreaker_AnOutage_IsLoggedOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProbed()
+		for range 2 {
+			p.log.Reset()
+			p.down.Store(true)
+			p.open(t)
+			for range 100 {
+				require.False(t, p.call(nil))
+				time.Sleep(defaultProbe / 5)
+				synctest.Wait()
+			}
+			lines := strings.Split(strings.TrimSpace(p.log.String()), "\n")
+			require.Len(t, lines, 1)
+			require.Contains(t, lines[0], `level=WARN msg="redis does not answer" addr=redis.example:6379 failures=3 err="no answer"`)
+
+			p.down.Store(false)
+			for !p.call(nil) {
+				time.Sleep(defaultProbe / 5)
+				synctest.Wait()
+			}
+			lines = strings.Split(strings.TrimSpace(p.log.String()), "\n")
+			require.Len(t, lines, 2)
+			require.Contains(t, lines[1], `level=INFO msg="redis answers again" addr=redis.example:6379`)
+		}
+	})
+}
+
+func TestAddrOf_NamesTheServerAndNoCredentials(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://ann:secret@10.0.0.1:6379/2":                            "10.0.0.1:6379",
+		"redis+cluster://ann:secret@10.0.0.1:6379,10.0.0.2:6379":        "10.0.0.1:6379,10.0.0.2:6379",
+		"redis+sentinel://ann:secret@10.0.0.1:26379,10.0.0.2:26379/one": "the sentinels' master",
+	} {
+		rdb, err := NewClient(url)
+		require.NoError(t, err)
+		require.Equal(t, want, addrOf(rdb))
+		require.NoError(t, rdb.Close())
+	}
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 )
@@ -24,6 +25,8 @@ type Config struct {
 	// RetryFor is how long a scope of RedisOnly asks again when a cluster says that it is busy with itself (TRYAGAIN, MOVED, ASK,
 	// LOADING, MASTERDOWN, CLUSTERDOWN), which surely did nothing; default 1 s, negative: not at all. Modes with a log go to the log.
 	RetryFor time.Duration
+	// Logger; nil: slog.Default(), as New finds it. For silence, slog.New(slog.DiscardHandler).
+	Logger *slog.Logger
 }
 
 // Breaker opens after Failures calls in a row without an answer, and probes by PING.
@@ -82,6 +85,9 @@ func (c *Config) setDefaults() error {
 	duration("Breaker.Probe", &c.Breaker.Probe, defaultProbe)
 	if c.RetryFor == 0 {
 		c.RetryFor = defaultRetryFor
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	return errors.Join(errs...)
 }

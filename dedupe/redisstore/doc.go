@@ -24,4 +24,10 @@
 // timeout. From then on a PING of our own, never a message, tries the server, at most one each Breaker.Probe and only while messages
 // come. There is one breaker a server: on a cluster a dead master costs its own keys only, and a replica that takes over starts with
 // a closed one. A server that answers with an error does not open it, since that costs nobody time; neither does a caller who gave up.
+//
+// # What is logged
+//
+// A breaker that opens is one WARN "redis does not answer" with the server's address, and one that closes an INFO "redis answers again".
+// Nothing else is logged here: errors are returned. go-redis has a log of its own, one for the process, which tells each refused
+// connection on stderr; redis.SetLogger brings it to slog, as an example of this package shows.
 package redisstore

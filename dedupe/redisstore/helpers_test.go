@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -21,6 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // most of what is tested here is worth a warning
+	redis.SetLogger(clientLog{slog.Default()})
 	// A Redis that tests share runs as long as the test process.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/idemq/idemq/internal/testenv.(*Server).Start.func1"))
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,7 @@ func newNodes(rdb redis.UniversalClient, cfg Config) *nodes {
 	ns := &nodes{cfg: cfg, masters: map[*redis.Client]*node{}}
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		ns.cluster = cluster
-		ns.lookup = newBreaker(cfg, pingOf(rdb))
+		ns.lookup = newBreaker(cfg, addrOf(rdb), pingOf(rdb))
 	} else {
 		ns.one = ns.newNode(rdb)
 	}
@@ -52,7 +53,21 @@ func newNodes(rdb redis.UniversalClient, cfg Config) *nodes {
 }
 
 func (ns *nodes) newNode(client commands) *node {
-	return &node{client: client, breaker: newBreaker(ns.cfg, pingOf(client))}
+	return &node{client: client, breaker: newBreaker(ns.cfg, addrOf(client), pingOf(client))}
+}
+
+// addrOf is where client connects to, for people; it holds no credentials.
+func addrOf(client commands) string {
+	switch c := client.(type) {
+	case *redis.Client:
+		if addr := c.Options().Addr; addr != "FailoverClient" { // what go-redis says instead of an address that changes
+			return addr
+		}
+		return "the sentinels' master"
+	case *redis.ClusterClient:
+		return strings.Join(c.Options().Addrs, ",")
+	}
+	return fmt.Sprintf("a %T", client)
 }
 
 // pingOf is nil if the server answers, be it with an error: then it costs nobody time.

@@ -1,8 +1,10 @@
 package redisstore_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -242,4 +244,23 @@ func TestOutage_InspectRememberAndCheck_AreNeverOutcomeUnknown(t *testing.T) {
 		require.ErrorIs(t, err, dedupe.ErrUnavailable, op)
 		require.NotErrorIs(t, err, dedupe.ErrOutcomeUnknown, op)
 	}
+}
+
+// A fresh user saw nothing of ours when Redis died.
+func TestOutage_Begins_IsOneWarningWithTheAddressToSlogsDefault(t *testing.T) {
+	var b bytes.Buffer // a handler locks it
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	server := testenv.OwnRedis(t)
+	s, _ := newStore(t, server.URL)
+	slog.SetDefault(was)
+	k := key(t, scope(), "1")
+	claimed(t, s, k, "me")
+	require.Empty(t, b.String())
+	require.NoError(t, server.Kill())
+	for range 10 {
+		require.Error(t, claim(t, s, k, "me").Err)
+	}
+	require.Equal(t, 1, strings.Count(b.String(), "\n"), b.String())
+	require.Contains(t, b.String(), `level=WARN msg="redis does not answer" addr=`+server.Addr+` failures=3 err=`)
 }
