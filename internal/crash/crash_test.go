@@ -119,11 +119,9 @@ func (j job) message() *consumer.Message {
 		Key: []byte(j.ID), Value: []byte("one of " + j.ID), Headers: consumer.Headers{{Name: "msg_id", Value: []byte(j.ID)}},
 	}
 	if j.Redriven {
-		m.Headers = append(m.Headers,
-			consumer.Header{Name: consumer.HeaderRedrive, Value: []byte(j.scope())},
-			consumer.Header{Name: consumer.HeaderScope, Value: []byte(j.scope())},
-			consumer.Header{Name: consumer.HeaderID, Value: []byte(j.ID)},
-			consumer.Header{Name: consumer.HeaderNamespace, Value: []byte(topic)})
+		m.Headers = consumer.ResendHeaders(consumer.DeadLetter{
+			Message: m, ID: j.ID, Scope: j.scope(), Namespace: topic, Reason: consumer.ReasonPermanent,
+		})
 	}
 	return m
 }
