@@ -72,13 +72,15 @@ func (g *Guard) Check(ctx context.Context, env Environment) (Report, error) {
 
 // enterPatiently enters the scope as checkLog asks: many processes that start at once make a database slow, and a start that fails for that
 // would have to be repeated by hand. Entering again finds the row of the first try.
-func (g *Guard) enterPatiently(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, awayFor)
-	defer cancel()
-	untilKnown(ctx, func() bool {
-		err = g.enter(ctx)
-		return IsOutage(err)
-	})
+func (g *Guard) enterPatiently(ctx context.Context) error {
+	what := "database"
+	if g.cfg.Mode == RedisOnly {
+		what = "redis"
+	}
+	err := g.patiently(ctx, what, g.enter)
+	if IsOutage(err) {
+		return fmt.Errorf("dedupe: check: %w", err)
+	}
 	return err
 }
 
@@ -92,13 +94,33 @@ func (g *Guard) redisAway() Finding {
 
 // checkLog waits for a database that is away.
 func (g *Guard) checkLog(ctx context.Context, env CheckEnv) (fs []Finding, err error) {
-	ctx, cancel := context.WithTimeout(ctx, awayFor)
-	defer cancel()
-	untilKnown(ctx, func() bool {
+	err = g.patiently(ctx, "database", func(ctx context.Context) (err error) {
 		fs, err = g.cfg.Log.Check(ctx, env)
-		return IsOutage(err)
+		return err
 	})
 	return fs, err
+}
+
+// patiently asks what is away until it answers, ctx ends, or awayFor is over. The first failure is logged: half a minute of silence looks like
+// a program that hangs.
+func (g *Guard) patiently(ctx context.Context, what string, ask func(context.Context) error) (err error) {
+	limited, cancel := context.WithTimeout(ctx, awayFor)
+	defer cancel()
+	told := false
+	untilKnown(limited, func() bool {
+		if err = ask(limited); IsOutage(err) && !told && limited.Err() == nil {
+			g.cfg.Logger.WarnContext(ctx, fmt.Sprintf("%s does not answer; asked again for %v", what, awayFor), "scope", g.cfg.Scope, "err", err)
+			told = true
+		}
+		return IsOutage(err)
+	})
+	switch {
+	case IsOutage(err) && ctx.Err() != nil:
+		return fmt.Errorf("the %s does not answer, and the start was given up: %w", what, err)
+	case IsOutage(err):
+		return fmt.Errorf("the %s has not answered for %v: see that it runs and can be reached from here, and start this process again: %w", what, awayFor, err)
+	}
+	return err
 }
 
 func (g *Guard) checkSettings(env Environment) (fs []Finding) {

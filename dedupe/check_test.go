@@ -118,6 +118,7 @@ func TestCheck_DatabaseAway_IsAskedForHalfAMinute(t *testing.T) {
 		start, back = time.Now(), time.Hour
 		_, err = g.Check(context.Background(), dedupe.Environment{})
 		require.ErrorIs(t, err, dedupe.ErrUnavailable)
+		require.ErrorContains(t, err, "dedupe: check the log: the database has not answered for 30s: see that it runs and can be reached from here, and start this process again: ")
 		require.Equal(t, 30*time.Second, time.Since(start))
 
 		g = w.process(func(c *dedupe.Config) {

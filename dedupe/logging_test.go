@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,4 +56,48 @@ func (w *world) leaves(t *testing.T) {
 		return errHandler
 	})
 	require.ErrorIs(t, err, errHandler)
+}
+
+// Half a minute of silence looks like a program that hangs.
+func TestCheck_DatabaseAway_IsLoggedAtTheFirstFailureAndOnce(t *testing.T) {
+	for _, op := range []string{"check", "enter"} {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b bytes.Buffer
+				start := time.Now()
+				w := newWorld(t, dedupe.Logged)
+				w.log.fails(refused, op)
+				var loggedAfter time.Duration
+				g := w.process(func(c *dedupe.Config) {
+					c.Log = checkedLog{w.log, func(dedupe.CheckEnv) ([]dedupe.Finding, error) {
+						if b.Len() > 0 && loggedAfter == 0 {
+							loggedAfter = time.Since(start)
+						}
+						return nil, w.log.fault("check").err()
+					}}
+					c.Logger = logsTo(&b)
+				})
+				_, err := g.Check(context.Background(), dedupe.Environment{})
+				require.ErrorIs(t, err, dedupe.ErrUnavailable)
+				require.Equal(t, "level=WARN msg=\"database does not answer; asked again for 30s\" scope=inventory err=", b.String()[:strings.Index(b.String(), "err=")+4])
+				require.Equal(t, 1, strings.Count(b.String(), "\n"), b.String())
+				if op == "check" {
+					require.Less(t, loggedAfter, time.Second)
+				}
+			})
+		})
+	}
+}
+
+func TestCheck_DatabaseAwayAndTheStartIsGivenUp_SaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dedupe.Logged)
+		w.log.fails(refused, "enter")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := w.Check(ctx, dedupe.Environment{})
+		require.ErrorIs(t, err, dedupe.ErrUnavailable)
+		require.ErrorContains(t, err, `dedupe: check: the database does not answer, and the start was given up: dedupe: enter scope "inventory": `)
+		require.NotContains(t, err.Error(), "30s")
+	})
 }
