@@ -35,6 +35,7 @@ const (
 	runAgain                    // the same, because of others
 	committed                   // surely all is there
 	commitUnknown               // the commit was sent and not answered
+	handlerEnded                // the handler ended it, by a rollback or a commit of its own
 )
 
 // inTx runs work in a transaction with the rows of cs, again after conflicts, and notes on the claims what became of their rows; known of
@@ -97,6 +98,9 @@ func (t *handlerTx) try(ctx context.Context, work func(tx *sqlx.Tx, fresh []bool
 	t.note(dedupe.CommitUnknown) // as long as nobody has answered
 	if err := tx.Commit(); err != nil {
 		discard(conn.Conn)
+		if t.endedByHandler(ctx, err) {
+			return keyError("record", t.cs[0].Key(), errRowGone)
+		}
 		return t.commitFailed(err)
 	}
 	t.end = committed
@@ -127,8 +131,7 @@ func (t *handlerTx) workFailed(ctx context.Context, tx *sqlx.Tx, err error) erro
 		t.end = runAgain
 	case faultNotSent, faultRefused, faultLocked, faultCut:
 	default:
-		back := tx.Rollback()
-		if back == nil || errors.Is(back, sql.ErrTxDone) {
+		if back := tx.Rollback(); back == nil || t.endedByHandler(ctx, back) {
 			return err
 		}
 	}
@@ -160,9 +163,9 @@ func (t *handlerTx) finish(ctx context.Context, tx *sqlx.Tx) error {
 		}
 		looked = true
 		switch {
-		case err != nil:
+		case err != nil && !t.endedByHandler(ctx, err):
 			return opError("in transaction", "", t.failed(err))
-		case !ours:
+		case err != nil, !ours:
 			return keyError("record", c.Key(), errRowGone)
 		}
 	}
@@ -171,6 +174,15 @@ func (t *handlerTx) finish(ctx context.Context, tx *sqlx.Tx) error {
 
 // errRowGone: the row that was written first is not in the transaction any more.
 var errRowGone = errors.New("the database rolled the transaction back before its end: the handler swallowed the error of a statement, or ended the transaction itself; return such errors")
+
+// endedByHandler sorts an error of a statement or of the end: while ctx is alive nobody but the handler ends the transaction.
+func (t *handlerTx) endedByHandler(ctx context.Context, err error) bool {
+	ended := errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil
+	if ended {
+		t.end = handlerEnded
+	}
+	return ended
+}
 
 // commitFailed sorts the error of a commit.
 func (t *handlerTx) commitFailed(err error) error {
@@ -193,9 +205,20 @@ func (t *handlerTx) commitFailed(err error) error {
 
 // settle notes the end on the claims and says what the handler returns.
 func (t *handlerTx) settle(ctx context.Context, err error) error {
-	if t.end == commitUnknown {
+	switch t.end {
+	case commitUnknown:
 		t.end = t.look(ctx)
 		if t.end == committed {
+			err = nil
+		}
+	case handlerEnded:
+		// Where no row is to be seen it is the handler's own failure. Should a commit of the handler's be under way all the same, then release
+		// and bury, which insert the same key, wait for its row and find it.
+		t.end = t.look(ctx)
+		switch {
+		case t.end != committed:
+			t.end = rolledBack
+		case errors.Is(err, errRowGone):
 			err = nil
 		}
 	}

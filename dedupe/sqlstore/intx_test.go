@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
@@ -383,6 +384,70 @@ func TestInTx_RolledBackInTheMiddle_IsNotTakenForCommitted(t *testing.T) {
 		require.Zero(t, s.sold(t, "o-1"))
 		require.NotEqual(t, dedupe.StateDone, state(t, s.log, s.key(t, "o-1")))
 	})
+}
+
+// "Nothing to do for this one": a handler that rolls back itself must not come again for ever as an outage of the database.
+func TestInTx_HandlerRollsBackItself_IsItsOwnFailureAndCounts(t *testing.T) {
+	more := errors.New("no stock")
+	for name, end := range map[string]struct {
+		returned error
+		result   []byte
+	}{
+		"returns nil":                    {},
+		"returns nil and sets a result":  {result: []byte("nothing sold")},
+		"returns an error of its own":    {returned: more},
+		"returns that the tx has ended":  {returned: sql.ErrTxDone},
+		"returns both, and has a result": {returned: errors.Join(more, sql.ErrTxDone), result: []byte("nothing sold")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, all, func(t *testing.T, d database) {
+				s := newShop(t, d)
+				for failures := 1; failures <= 2; failures++ {
+					_, err := s.guard.Do(t.Context(), delivery("o-1"), func(ctx context.Context, c *dedupe.Claim) error {
+						return s.log.InTx(ctx, func(tx *sqlx.Tx) error {
+							return errors.Join(s.sell(ctx, tx, "o-1"), c.SetResult(end.result), tx.Rollback(), end.returned)
+						})
+					})
+					require.Error(t, err)
+					require.False(t, dedupe.IsOutage(err), err)
+					if end.returned != nil {
+						require.ErrorIs(t, err, end.returned)
+					}
+					rec := inspect(t, s.log, s.key(t, "o-1"))
+					require.Equal(t, dedupe.StateFree, rec.State)
+					require.Equal(t, failures, rec.Failures)
+				}
+				require.Zero(t, s.sold(t, "o-1"))
+			})
+		})
+	}
+}
+
+// The row and the effect are there, whoever committed them: another run would apply twice.
+func TestInTx_HandlerCommitsItself_IsCommittedWhateverItReturns(t *testing.T) {
+	late := errors.New("the customer was not told")
+	for name, returned := range map[string]error{"nil": nil, "an error": late, "that the tx has ended": sql.ErrTxDone} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, all, func(t *testing.T, d database) {
+				s := newShop(t, d)
+				var said error
+				out, err := s.guard.Do(t.Context(), delivery("o-1"), func(ctx context.Context, _ *dedupe.Claim) error {
+					said = s.log.InTx(ctx, func(tx *sqlx.Tx) error {
+						return errors.Join(s.sell(ctx, tx, "o-1"), tx.Commit(), returned)
+					})
+					return said
+				})
+				require.NoError(t, err)
+				require.ErrorIs(t, said, returned)
+				require.Contains(t, []dedupe.Verdict{dedupe.Claimed, dedupe.Done}, out.Verdict)
+				require.Equal(t, 1, s.sold(t, "o-1"))
+				out, err = s.consume(t.Context(), "o-1")
+				require.NoError(t, err)
+				require.Equal(t, dedupe.Done, out.Verdict)
+				require.Equal(t, 1, s.sold(t, "o-1"))
+			})
+		})
+	}
 }
 
 // insert by exception aborts the tx (Camel #9286, Spring #3609): a duplicate leaves the transaction usable.
