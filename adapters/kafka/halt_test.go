@@ -17,7 +17,7 @@ func haltsWithoutID(c *consumer.Config) { c.Policy.MissingID = consumer.MissingI
 
 func TestHalt_Stop_EndsRunAndAcknowledgesNothingOfTheMessage(t *testing.T) {
 	c := fake(t, kfake.SeedTopics(1, "orders"))
-	produce(t, c.ListenAddrs(), "orders", record{"a", "id-0", "x"}, record{"b", "", "no id"}, record{"c", "id-2", "x"})
+	produce(t, c.ListenAddrs(), "orders", record{"a", "id-0", "x"}, record{"a", "", "no id"}, record{"b", "id-2", "x"})
 	log := memstore.NewLog()
 	for range 2 { // it halts whoever reads it
 		r := start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", log), new(effects).apply, haltsWithoutID))
