@@ -124,7 +124,7 @@ func (c *Claim) Recordable(from Log) error {
 	case c.guard.cfg.Mode != Transactional:
 		return opError("record", c.key, fmt.Errorf("%w: scope %q is %v; Record and InTx need transactional", ErrWrongMode, c.key.scope, c.guard.cfg.Mode))
 	case from.Identity() != c.guard.cfg.Log.Identity():
-		return opError("record", c.key, fmt.Errorf("%w: this is not the log of the guard; use the same sqlstore.Log for both", ErrNotRecorded))
+		return opError("record", c.key, errOtherLog{})
 	case c.recording == RowCommitted:
 		return opError("record", c.key, ErrRecorded)
 	}

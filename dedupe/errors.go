@@ -30,8 +30,9 @@ var (
 	// ErrNoClaim: Record or InTx found no claim: wrong context, or called after the handler returned. Nothing was written.
 	ErrNoClaim = errors.New("no claim in context")
 	// ErrNotRecorded: Transactional, and the handler returned nil without a row. The work may be committed without its row, so
-	// it is not run again: the pipeline dead-letters the message and halts.
-	ErrNotRecorded = errors.New("handler returned without recording")
+	// it is not run again: the pipeline dead-letters the message and halts. Copies of it that were in work at the same time may have taken effect
+	// too: nothing but the row keeps them apart.
+	ErrNotRecorded = errors.New("handler returned nil without recording: wrap it in sqlstore.Transactional, or call Log.Record in its transaction")
 	// ErrRecorded: a second InTx or Record on a claim whose commit is known: a programming error. Do not acknowledge; halt.
 	ErrRecorded = errors.New("claim is recorded already")
 	// ErrNotApplied: Transactional, and the handler returned nil although the transaction with its row was not committed.
@@ -48,6 +49,15 @@ var (
 	// ErrClosed: the guard is closed.
 	ErrClosed = errors.New("guard is closed")
 )
+
+// errOtherLog is ErrNotRecorded of a Log that is not the guard's.
+type errOtherLog struct{}
+
+func (errOtherLog) Error() string {
+	return "this is not the log of the guard: use the same sqlstore.Log for both"
+}
+
+func (errOtherLog) Unwrap() error { return ErrNotRecorded }
 
 // BusyError is ErrBusy with how long the lease lasts unless renewed: a duration, because the lease is judged by the store's clock.
 type BusyError struct {

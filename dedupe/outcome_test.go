@@ -250,7 +250,10 @@ func TestRecord_WhereItDoesNotBelong_IsRefusedByName(t *testing.T) {
 	var kept *dedupe.Claim
 	_, err := w.Do(context.Background(), delivery("A"), func(ctx context.Context, c *dedupe.Claim) error {
 		kept = c
-		require.ErrorIs(t, memstore.NewLog().InTx(ctx, func(*memstore.Tx) error { return nil }), dedupe.ErrNotRecorded)
+		err := memstore.NewLog().InTx(ctx, func(*memstore.Tx) error { return nil })
+		require.ErrorIs(t, err, dedupe.ErrNotRecorded)
+		require.ErrorContains(t, err, "this is not the log of the guard")
+		require.NotContains(t, err.Error(), "handler returned")
 		require.NoError(t, w.apply(ctx, c))
 		require.ErrorIs(t, w.apply(ctx, c), dedupe.ErrRecorded)
 		return nil

@@ -111,6 +111,7 @@ func TestDo_NotRecorded_LeavesTheClaimButNothingInFlight(t *testing.T) {
 	w := newWorld(t, dedupe.Transactional)
 	_, err := w.Do(context.Background(), delivery("A"), func(context.Context, *dedupe.Claim) error { return nil })
 	require.ErrorIs(t, err, dedupe.ErrNotRecorded)
+	require.EqualError(t, err, "dedupe: complete "+w.key("A").String()+": handler returned nil without recording: wrap it in sqlstore.Transactional, or call Log.Record in its transaction")
 	require.Equal(t, dedupe.StateClaimed, w.inRedis("A").State)
 	require.Equal(t, dedupe.StateAbsent, w.row("A").State)
 	closes(t, w.Guard)
