@@ -45,7 +45,7 @@ func (g *Guard) Check(ctx context.Context, env Environment) (Report, error) {
 		fs, err := g.cfg.Store.Check(ctx, cenv)
 		rep.Findings = append(rep.Findings, fs...)
 		if redisAway = IsOutage(err); redisAway {
-			rep.Findings = append(rep.Findings, g.redisAway())
+			rep.Findings = append(rep.Findings, g.redisAway(err))
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("dedupe: check redis: %w", err))
 		}
@@ -84,8 +84,8 @@ func (g *Guard) enterPatiently(ctx context.Context) error {
 	return err
 }
 
-func (g *Guard) redisAway() Finding {
-	f := Finding{Code: "redis-away", What: "redis does not answer", Remedy: "start it; until then every message asks the log"}
+func (g *Guard) redisAway(err error) Finding {
+	f := Finding{Code: "redis-away", What: fmt.Sprintf("redis does not answer (%v)", err), Remedy: "start it; until then every message asks the log"}
 	if g.cfg.Mode == RedisOnly {
 		f.Remedy = "start it; until then messages wait"
 	}

@@ -91,6 +91,7 @@ func TestCheck_RedisAway_IsAWarning_AndRefusedByRedisIsAnError(t *testing.T) {
 		rep, err := away.Check(context.Background(), dedupe.Environment{})
 		require.NoError(t, err)
 		require.Equal(t, []string{"redis-away false"}, codes(rep))
+		require.Equal(t, "redis does not answer (dial: store unavailable)", rep.Findings[0].What)
 		if mode == dedupe.RedisOnly {
 			require.Contains(t, rep.Findings[0].Remedy, "messages wait")
 		}

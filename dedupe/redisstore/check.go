@@ -48,7 +48,7 @@ func (s *Store) Check(ctx context.Context, env dedupe.CheckEnv) ([]dedupe.Findin
 		err = s.tryScript(ctx, env.Scope)
 	}
 	if err != nil {
-		return nil, opError("check", "store", checkError(err))
+		return nil, opError("check", addrOf(s.rdb), checkError(err))
 	}
 	return findings, nil
 }

@@ -172,3 +172,13 @@ func TestCheck_ClientsThatDoNotFit(t *testing.T) {
 	t.Cleanup(func() { ring.Close() })
 	require.Equal(t, "refuse", found(t, redisstore.New(ring, redisstore.Config{}), dedupe.Logged)["redis-client-kind"])
 }
+
+func TestCheck_ServerAway_NamesItsAddressAndNoPassword(t *testing.T) {
+	server := testenv.OwnRedis(t)
+	require.NoError(t, server.Stop())
+	s, _ := newStore(t, "redis://ann:secret@"+server.Addr)
+	_, err := s.Check(t.Context(), dedupe.CheckEnv{Scope: scope(), Mode: dedupe.Logged, Lease: lease, Retention: retention})
+	require.ErrorIs(t, err, dedupe.ErrUnavailable)
+	require.ErrorContains(t, err, "redisstore: check "+server.Addr+": store unavailable: ")
+	require.NotContains(t, err.Error(), "secret")
+}
