@@ -42,6 +42,33 @@ func TestProcess_LostLease_CancelsTheHandlerAndCountsNothing(t *testing.T) {
 	})
 }
 
+// The process stands still between the claim and the handler: by then another may be at it.
+func TestProcess_LeaseIsOverBeforeTheHandlerBegins_HandlerDoesNotRun(t *testing.T) {
+	inModes(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, w *world) {
+		runs := 0
+		p := w.pipeline(func(context.Context, *consumer.Message) error { runs++; return nil }, func(c *consumer.Config) { c.Policy.Retry.Attempts = 1 })
+		is := &w.dbIs
+		if w.mode == dedupe.RedisOnly {
+			is = &w.redisIs
+		}
+		is.set(func(op string) error {
+			if op == "claim" {
+				time.Sleep(lease + time.Second)
+			}
+			return nil
+		})
+		d := p.Process(t.Context(), order("a"), &w.letters)
+		require.Equal(t, consumer.Again, d.Action)
+		require.Equal(t, consumer.WhyBusy, d.Why, "%v", d.Err)
+		require.ErrorIs(t, d.Err, dedupe.ErrLeaseLost)
+		require.Zero(t, runs)
+		is.up()
+		require.Zero(t, w.state("a").Failures)
+		require.Equal(t, consumer.Ack, p.Process(t.Context(), order("a"), &w.letters).Action)
+		require.Equal(t, 1, w.applied("a"))
+	})
+}
+
 // PROTOCOL 4: an hour's outage buries nothing.
 func TestProcess_StoreOutage_NeverCountsAndNeverBuries(t *testing.T) {
 	inModes(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, w *world) {

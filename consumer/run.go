@@ -45,10 +45,19 @@ func (e ended) of(i, n int) (one ended, whole bool) {
 }
 
 // handle runs the handler under its claims, which go on being renewed until the returned func is called: after they are settled.
-// claims is empty for an unprotected run.
+// claims is empty for an unprotected run. A lease that is over before the handler could begin ends the run at once.
 func (p *Pipeline) handle(ctx context.Context, ms []*Message, claims []*dedupe.Claim) (ended, func()) {
 	tctx, timeUp := context.WithTimeoutCause(ctx, p.cfg.Policy.HandlerTimeout, ErrHandlerTimeout)
 	hctx, unhold := p.cfg.Guard.Hold(tctx, claims...)
+	settled := func() {
+		if lost := unhold(); lost != nil {
+			p.cfg.Logger.DebugContext(ctx, "settled after its lease was lost", "err", lost)
+		}
+		timeUp()
+	}
+	if lost := context.Cause(hctx); errors.Is(lost, dedupe.ErrLeaseLost) { // the process stood still since the claim: another may be at it
+		return ended{err: lost, cancelled: lost}, settled
+	}
 	for i, c := range claims {
 		ms[i].claim = c
 	}
@@ -67,12 +76,7 @@ func (p *Pipeline) handle(ctx context.Context, ms []*Message, claims []*dedupe.C
 	for _, m := range ms {
 		m.claim = nil
 	}
-	return e, func() {
-		if lost := unhold(); lost != nil {
-			p.cfg.Logger.DebugContext(ctx, "settled after its lease was lost", "err", lost)
-		}
-		timeUp()
-	}
+	return e, settled
 }
 
 // handled tells hooks and log of a run.

@@ -154,7 +154,7 @@ func (g *Guard) Promise() string {
 	case Transactional:
 		b.WriteString("effects in the log's database happen once, whatever happens to redis, broker and process")
 	case Logged:
-		b.WriteString("an effect repeats only if its process dies, freezes or is cut off from the log between the effect and its completion, or its handler ignores a cancelled context")
+		b.WriteString("an effect repeats only if its process dies between effect and completion, or freezes or is cut off from the log while it works, or its handler ignores a cancelled context")
 	case RedisOnly:
 		b.WriteString("once as far as redis remembers: after a flush, an eviction or a failover with lost writes, effects repeat; while redis is away messages wait")
 		if g.cfg.OnMemoryLoss == ContinueOnMemoryLoss {

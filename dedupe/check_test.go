@@ -140,7 +140,7 @@ func TestCheck_Promise_SaysWhatTheModeDoesNotCover(t *testing.T) {
 	}{
 		{dedupe.Transactional, func(*dedupe.Config) {}, `scope "inventory", transactional: effects in the log's database happen once, whatever happens to redis, broker and process; redis asked first; lease 12s, remembered for 360h0m0s`},
 		{dedupe.Transactional, withoutRedis, `; no redis (deaths-uncounted); `},
-		{dedupe.Logged, func(*dedupe.Config) {}, `repeats only if its process dies, freezes or is cut off from the log between the effect and its completion, or its handler ignores a cancelled context; redis asked first`},
+		{dedupe.Logged, func(*dedupe.Config) {}, `repeats only if its process dies between effect and completion, or freezes or is cut off from the log while it works, or its handler ignores a cancelled context; redis asked first`},
 		{dedupe.Logged, withoutRedis, `; no redis; `},
 		{dedupe.RedisOnly, func(*dedupe.Config) {}, `once as far as redis remembers: after a flush, an eviction or a failover with lost writes, effects repeat; while redis is away messages wait; lease`},
 		{dedupe.RedisOnly, func(c *dedupe.Config) { c.OnMemoryLoss = dedupe.ContinueOnMemoryLoss }, `; a lost memory is named and not waited for; `},

@@ -103,7 +103,10 @@ func (g *Guard) Do(ctx context.Context, d Delivery, fn func(context.Context, *Cl
 			}
 		}
 	}()
-	ferr := fn(hctx, c)
+	ferr := c.lostLease() // over before it began: the process stood still since the claim
+	if ferr == nil {
+		ferr = fn(hctx, c)
+	}
 	returned = true
 	return g.settle(ctx, c, ferr)
 }

@@ -24,7 +24,8 @@ type hold struct {
 // Hold returns the handler's context: it carries the claim (if there is one only), and ends with ErrLeaseLost as its cause when a
 // lease is lost, in the modes in which the lease protects the effect (not Transactional, where the row does). The claims are
 // renewed at a third of their lease until the returned func is called, which is to be after they are settled; it reports
-// whether a lease was lost. A handler that goes on for StopGrace after its context ended is named in the log and renewed no more.
+// whether a lease was lost. A lease may be over already, when the process stood still since the claim: the context has ended then, and
+// the handler is not to be run. A handler that goes on for StopGrace after its context ended is named in the log and renewed no more.
 func (g *Guard) Hold(ctx context.Context, claims ...*Claim) (context.Context, func() error) {
 	hctx, cancel := context.WithCancelCause(withClaims(ctx, claims))
 	h := &hold{guard: g, claims: claims, cancel: cancel, returned: make(chan struct{})}
@@ -63,9 +64,14 @@ func (h *hold) watchExpiry() {
 	if h.guard.cfg.Mode == Transactional {
 		return
 	}
+	left := time.Until(h.oldest().Add(h.guard.cfg.Lease))
+	if left <= 0 || suspended(h.oldest(), h.guard.cfg.Lease) { // the process stood still since the claim: the handler must not begin
+		h.lose(h.claims[0])
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.expiry = time.AfterFunc(time.Until(h.oldest().Add(h.guard.cfg.Lease)), h.expire)
+	h.expiry = time.AfterFunc(left, h.expire)
 }
 
 func (h *hold) oldest() time.Time {

@@ -139,6 +139,32 @@ func TestLease_ExpiredAndNotTaken_IsCompletedLate(t *testing.T) {
 }
 
 // Where the row is the fence, a lost lease in Redis is nothing to the handler.
+// The process stands still between the claim and the handler (SIGSTOP, a machine that is moved): somebody else may have begun meanwhile.
+func TestLease_OverBeforeTheHandlerBegins_HandlerDoesNotRun(t *testing.T) {
+	inEachMode(t, leasedModes, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			w.authorityWire().pauses(func(op string) {
+				if op == "claim" {
+					time.Sleep(lease + time.Second)
+				}
+			})
+			_, err := w.Do(context.Background(), delivery("A"), w.apply)
+			require.ErrorIs(t, err, dedupe.ErrLeaseLost)
+			require.Zero(t, w.effects("A"))
+			require.Zero(t, w.authority("A").Failures)
+			require.Equal(t, dedupe.StateFree, w.authority("A").State, "handed back at once")
+			require.Equal(t, 1, w.hooks.losses())
+
+			w.authorityWire().pauses(nil)
+			out, err := w.Do(context.Background(), delivery("A"), w.apply)
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Claimed, out.Verdict)
+			require.Equal(t, 1, w.effects("A"))
+		})
+	})
+}
+
 func TestLease_LostInTransactional_CancelsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dedupe.Transactional)

@@ -12,8 +12,8 @@ const (
 	// that is under way.
 	Transactional
 	// Logged: claim and completion are rows of the log, around an effect elsewhere. The effect repeats only if the process
-	// dies, freezes or is cut off from the log between the effect and its completion, or if its handler ignores a cancelled
-	// context. Needs Log; Store is asked first, as above.
+	// dies between effect and completion, or freezes or is cut off from the log while it works (between claim and
+	// completion), or if its handler ignores a cancelled context. Needs Log; Store is asked first, as above.
 	Logged
 	// RedisOnly: as far as Redis remembers, and no further. Needs Store and refuses Log.
 	RedisOnly
