@@ -233,3 +233,42 @@ func TestProcess_MessageThatKillsItsProcess_RunsAloneThenIsBuried(t *testing.T) 
 		require.Equal(t, dedupe.StateDead, w.state("killer").State)
 	})
 }
+
+// A message that has to be alone holds the others back, and a handler that never returns holds it back: neither may last.
+func TestProcess_HungHandlerBesideAKiller_OthersGoOn(t *testing.T) {
+	inModes(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, w *world) {
+		for range 2 {
+			_, err := w.guard().Claim(t.Context(), dedupe.Delivery{ID: "killer", Namespace: "orders", Fingerprint: dedupe.NoFingerprint})
+			require.NoError(t, err)
+			time.Sleep(lease + time.Second)
+		}
+		free := make(chan struct{})
+		p := w.pipeline(func(_ context.Context, m *consumer.Message) error {
+			if m.ID() == "hung" {
+				<-free
+			}
+			return nil
+		})
+		ended := make(chan consumer.Disposition, 2)
+		process := func(id string) {
+			m := order(id)
+			go func() { ended <- p.Process(t.Context(), m, &w.letters) }()
+			synctest.Wait()
+		}
+		process("hung")
+		process("killer")
+		process("other")
+		d := <-ended
+		require.Equal(t, consumer.Again, d.Action, "the killer")
+		require.Equal(t, consumer.WhyBusy, d.Why, "%v", d.Err)
+		require.Equal(t, 35*time.Second, d.After, "the others' turn")
+		require.Equal(t, consumer.Ack, (<-ended).Action)
+		require.Equal(t, 1, w.applied("other"))
+		require.Zero(t, w.applied("killer"))
+
+		close(free)
+		<-ended
+		require.Equal(t, consumer.Ack, p.Process(t.Context(), order("killer"), &w.letters).Action)
+		require.Equal(t, 1, w.applied("killer"))
+	})
+}

@@ -74,7 +74,9 @@ func (t *task) process(ctx context.Context) Disposition {
 
 // attempt makes one claim and ends it. here: After from now the message is to be tried again in place, holding nothing meanwhile.
 func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
-	if err := t.p.gate.enter(ctx, t.d.Alone); err != nil {
+	if err := t.p.enter(ctx, t.d.Alone); errors.Is(err, errCrowded) {
+		return again(WhyBusy, t.p.aloneWait(), err), false
+	} else if err != nil {
 		return again(Draining, 0, err), false
 	}
 	defer t.p.gate.leave()
@@ -86,7 +88,6 @@ func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
 		return t.met(ctx, out)
 	}
 	c := out.Claim
-	t.busy, t.busyIn = time.Time{}, 0
 	if d, here, ends := t.killer(ctx, c); ends {
 		return d, here
 	}
@@ -98,6 +99,24 @@ func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
 		return t.completed(ctx, c, e, outs[0], errs[0])
 	}
 	return t.failed(ctx, c, e)
+}
+
+var errCrowded = errors.New("consumer: a message that has to run alone could not: a handler does not return")
+
+// enter waits for the gate. To be alone it waits no longer than a handler may take, since all others wait for it meanwhile: one that
+// never returns must not stop them for ever.
+func (p *Pipeline) enter(ctx context.Context, alone bool) error {
+	if !alone {
+		return p.gate.enter(ctx, false)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.aloneWait(), errCrowded)
+	defer cancel()
+	return p.gate.enter(ctx, true)
+}
+
+// aloneWait is how long a handler may take that began before; and for as long again the others have their turn.
+func (p *Pipeline) aloneWait() time.Duration {
+	return p.cfg.Policy.HandlerTimeout + p.cfg.Guard.StopGrace()
 }
 
 const (

@@ -65,6 +65,7 @@ func (t *task) failed(ctx context.Context, c *dedupe.Claim, e ended) (d Disposit
 	case t.p.cfg.Policy.exhausted(failures):
 		return t.bury(ctx, c, ReasonExhausted, e.err, failures), false
 	}
+	t.busy, t.busyIn = time.Time{}, 0 // its handler ran: nobody else is at it
 	counted, errs := t.p.cfg.Guard.Release(ctx, dedupe.ReleaseReason{Cause: e.err}, c)
 	if errs[0] != nil { // not counted, or perhaps not: the next failure is
 		return t.notCounted(ctx, e, errs[0]), false

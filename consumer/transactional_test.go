@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -94,5 +95,22 @@ func TestProcess_CommitFailedAndSwallowed_RunsAgain(t *testing.T) {
 		require.Equal(t, consumer.Ack, d.Action, "%v", d.Err)
 		require.Equal(t, 2, runs)
 		require.Equal(t, dedupe.StateDone, w.state("a").State)
+	})
+}
+
+// Another delivery has the row of this message in an open transaction, which no claim shows: only the handler's own insert meets it.
+func TestProcess_RowIsInAnothersTransaction_IsWaitedForNoLongerThanBusyWait(t *testing.T) {
+	inModes(t, []dedupe.Mode{dedupe.Transactional}, func(t *testing.T, w *world) {
+		p := w.pipeline(func(context.Context, *consumer.Message) error { return dedupe.ErrBusy }, func(c *consumer.Config) {
+			c.Policy.Busy.Wait = 300 * time.Millisecond
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		d := p.Process(ctx, order("a"), &w.letters)
+		require.Equal(t, consumer.Again, d.Action)
+		require.Equal(t, consumer.WhyBusy, d.Why, "%v", d.Err)
+		require.Equal(t, 300*time.Millisecond, time.Since(start))
+		require.Zero(t, w.state("a").Failures)
 	})
 }
