@@ -89,9 +89,13 @@ func LetterHeaders(d DeadLetter, withError bool) Headers {
 	return h
 }
 
-// ResendHeaders are the headers of d's copy that is sent to its origin topic again, marked for the scope that buried it.
+// ResendHeaders are the headers of d's copy that is sent to its origin topic again, marked for the scope that buried it. The copy of a
+// conflict letter carries no mark: it is another message than the one that died, and must not take its place.
 func ResendHeaders(d DeadLetter) Headers {
-	h := identityHeaders(d.Message, d.Scope, d.Namespace, d.ID).with(HeaderRedrive, d.Scope)
+	h := identityHeaders(d.Message, d.Scope, d.Namespace, d.ID)
+	if d.Reason != ReasonConflict {
+		h = h.with(HeaderRedrive, d.Scope)
+	}
 	if d.RedrivenBy != "" {
 		h = h.with(HeaderRedrivenBy, d.RedrivenBy)
 	}

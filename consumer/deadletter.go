@@ -9,7 +9,7 @@ import (
 const (
 	ReasonExhausted   = "exhausted"    // Policy.Retry.Attempts failures
 	ReasonPermanent   = "permanent"    // the handler said that trying again cannot help
-	ReasonConflict    = "conflict"     // same id, other payload. Redriving it can never apply: the id is done
+	ReasonConflict    = "conflict"     // same id, other payload. Never redriven: the id is that of another message
 	ReasonMissingID   = "missing-id"   // no id was found
 	ReasonNotRecorded = "not-recorded" // Transactional: the handler returned nil without recording; its work may be committed
 	ReasonUndecodable = "undecodable"  // the body is not what the handler or the fingerprint reads

@@ -35,8 +35,8 @@ type RedriveReport struct {
 }
 
 // Redrive sends each selected letter again, marked. Killed in between, it can be run again: a copy too many meets Done. A letter whose
-// key is done or held is skipped, and so are a second letter of a key and letters of another scope, which would not honour the mark; one
-// without an id is only sent. The error says that it could not look at all letters; letters that failed one by one are in the report.
+// key is done or held is skipped, and so are a second letter of a key, letters of another scope, which would not honour the mark, and
+// conflict letters, which are not the message that holds their key; one without an id is only sent. The error says that it could not look at all letters; letters that failed one by one are in the report.
 func Redrive(ctx context.Context, g *dedupe.Guard, q DeadLetterQueue, opt RedriveOptions) (RedriveReport, error) {
 	var rep RedriveReport
 	sent := map[dedupe.Key]bool{}
@@ -82,6 +82,9 @@ func Redrive(ctx context.Context, g *dedupe.Guard, q DeadLetterQueue, opt Redriv
 // redrivable asks the guard about d. The zero Key: d has no id.
 func redrivable(ctx context.Context, g *dedupe.Guard, d DeadLetter, deadOnly bool) (k dedupe.Key, send bool, err error) {
 	if d.Scope != g.Scope() {
+		return dedupe.Key{}, false, nil
+	}
+	if d.Reason == ReasonConflict { // another message than the one that holds its key
 		return dedupe.Key{}, false, nil
 	}
 	if d.ID == "" {

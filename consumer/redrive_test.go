@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -131,4 +132,40 @@ func (unreadable) List(context.Context) iter.Seq2[consumer.DeadLetter, error] {
 	return func(yield func(consumer.DeadLetter, error) bool) {
 		yield(consumer.DeadLetter{}, errors.New("no letter"))
 	}
+}
+
+// Listed first, the copy of a conflict letter would run, and the original would meet its Done.
+func TestRedrive_ConflictLetter_NeverTakesThePlaceOfTheOriginal(t *testing.T) {
+	inModes(t, modes, func(t *testing.T, w *world) {
+		broken := true
+		var bodies []string
+		p := w.pipeline(func(_ context.Context, m *consumer.Message) error {
+			if broken {
+				return consumer.Permanent(errNoStock)
+			}
+			bodies = append(bodies, string(m.Value))
+			return nil
+		})
+		original, other := order("1"), order("1")
+		original.Value, other.Value = []byte("original"), []byte("other")
+		p.Process(t.Context(), original, &w.letters)
+		p.Process(t.Context(), other, &w.letters)
+		require.Equal(t, []string{consumer.ReasonPermanent, consumer.ReasonConflict}, w.letters.reasons())
+		slices.Reverse(w.letters.got)
+		conflict := w.letters.got[0]
+		broken = false
+
+		d := p.Process(t.Context(), resent(conflict), &w.letters)
+		require.Equal(t, dedupe.Conflict, d.Verdict, "sent by hand, it carries no mark")
+		require.Empty(t, bodies)
+
+		rep, err := consumer.Redrive(t.Context(), p.Guard(), &w.letters, consumer.RedriveOptions{Select: func(consumer.DeadLetter) bool { return true }})
+		require.NoError(t, err)
+		require.Equal(t, consumer.RedriveReport{Seen: 3, Redriven: 1, Skipped: 2}, rep)
+		for _, d := range w.letters.sent {
+			require.Equal(t, consumer.Ack, p.Process(t.Context(), resent(d), &w.letters).Action)
+		}
+		require.Equal(t, []string{"original"}, bodies)
+		require.Equal(t, 1, w.applied("1"))
+	})
 }
