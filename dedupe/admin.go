@@ -118,6 +118,7 @@ func (g *Guard) PurgeEvery(ctx context.Context, d time.Duration) error {
 }
 
 // Ready asks the authority whether it answers, and nothing else: nil, ErrUnavailable, ErrOutcomeUnknown or ErrMemoryLost.
+// Once the scope is entered it only reads: a Redis that takes no writes, or that has lost its memory since, is ready all the same in RedisOnly.
 func (g *Guard) Ready(ctx context.Context) error {
 	if err := g.enter(ctx); err != nil {
 		return err

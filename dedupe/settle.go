@@ -248,7 +248,7 @@ func (g *Guard) look(ctx context.Context, c *Claim) (Outcome, error) {
 }
 
 // Fail says what a handler's error means, before anything is settled. Claimed: the handler's own failure, and failures is their number with
-// this one; the caller chooses Release or Bury. Done (the row is committed after all, by this or another delivery), Dead, Busy,
+// this one; the caller chooses Release or Bury. ErrNotApplied counts as that. Done (the row is committed after all, by this or another delivery), Dead, Busy,
 // Conflict: the claim is settled, and the verdict says what to do. An error: it was not the handler's fault (IsOutage, or ErrLeaseLost); the caller
 // releases with HandBack, and nothing counts.
 func (g *Guard) Fail(ctx context.Context, c *Claim, cause error) (out Outcome, failures int, err error) {

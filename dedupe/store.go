@@ -104,21 +104,24 @@ type ReleaseRequest struct {
 	Failures int
 
 	// Unclaimed: the key was never claimed in this store (Transactional mode): absent, free and expired keys become free with the
-	// failure counted, once for each owner. Fingerprint and Original are stored with a new row.
+	// failure counted, once for each owner: as long as the row remembers it, which is until the next one writes.
+	// Fingerprint and Original are stored with a new row.
 	Unclaimed   bool
 	Fingerprint Fingerprint
 	Original    string
 	Redriven    bool // Unclaimed: a dead key may be freed, its counts starting again from this failure, in the next generation
-	Retention   time.Duration
+	// Retention as in ClaimRequest; zero, or less than the claim's, keeps the claim's.
+	Retention time.Duration
 }
 
 // BuryRequest turns a held claim into dead. The dead letter is stored before.
 type BuryRequest struct {
 	Grip
 	Reason    string
-	Retention time.Duration
+	Retention time.Duration // as in ReleaseRequest
 
-	// Unclaimed: the key was never claimed in this store (Transactional mode): absent, free, expired and dead keys become dead.
+	// Unclaimed: the key was never claimed in this store (Transactional mode): absent, free, expired and dead keys become dead. Where another
+	// transaction holds the row for too long, the reply is ErrStale with Busy.
 	Unclaimed   bool
 	Fingerprint Fingerprint
 	Original    string
@@ -144,15 +147,16 @@ type Store interface {
 	Release(ctx context.Context, reqs []ReleaseRequest) []Reply
 	// Bury never writes over done, nor over a claim of another.
 	Bury(ctx context.Context, reqs []BuryRequest) []Reply
-	// Learn tells a store that only answers earlier what the log knows: Done, Dead, Free or Claimed by another. Done of the record's
-	// incarnation is never overwritten, nor is a higher generation. Retention says how long to keep it. A Log answers
+	// Learn tells a store that only answers earlier what the log knows: Done, Dead, Free or Claimed by another. Where what is there
+	// is of the record's incarnation, Done is never overwritten, and a higher generation by Done only. Retention says how long to keep it. A Log answers
 	// errors.ErrUnsupported.
 	Learn(ctx context.Context, recs []Record, retention time.Duration) []error
 	// Inspect reads without changing anything; an unknown key is StateAbsent.
 	Inspect(ctx context.Context, keys []Key) ([]Record, error)
-	// Reopen turns dead into free: Generation + 1, counts 0, fingerprint cleared. ErrNotDead, with the record as it is, otherwise.
+	// Reopen turns dead into free: Generation + 1, counts 0, fingerprint cleared, the incarnation as it was. ErrNotDead, with the record as it is, otherwise.
 	Reopen(ctx context.Context, k Key, a Audit) (Record, error)
-	// Forget removes a key: its next delivery is new and will take effect again. ErrBusy while a live claim is held.
+	// Forget removes a key: its next delivery is new and will take effect again. ErrBusy while a live claim is held. A Log may
+	// keep the Audit with the scope's row; a store without one drops it.
 	Forget(ctx context.Context, k Key, a Audit) error
 	// Check finds settings that break the contract (eviction, folding collation, missing key). An error means that the store could
 	// not be asked: ErrUnavailable when it is away, any other when it refuses us (wrong password, no permission).
@@ -165,7 +169,8 @@ type Log interface {
 	// Enter writes the scope's row if there is none and returns it. The larger retention is kept. A scope that runs in another mode is
 	// ErrWrongMode.
 	Enter(ctx context.Context, s ScopeRow) (ScopeRow, error)
-	// ChangeMode sets the scope's mode. All of its processes are stopped: two modes in one scope do not see each other's claims.
+	// ChangeMode sets the scope's mode; a scope that nobody has entered is an error. All of its processes are stopped: two modes in one scope
+	// do not see each other's claims.
 	ChangeMode(ctx context.Context, scope string, m Mode, a Audit) error
 	// Incarnation reads the present one on a connection that has been open since, or reads it again: the heartbeat. No answer means that
 	// Done in Redis is not believed.
@@ -187,7 +192,7 @@ type ScopeRow struct {
 	Incarnation Incarnation // returned, not written
 }
 
-// Audit says who did something by hand, and why. It is stored with the row as its reason, "by: reason".
+// Audit says who did something by hand, and why. It is stored with the row as its reason, "by: reason"; of Forget with the scope's row.
 type Audit struct{ By, Reason string }
 
 // CheckEnv is what a store compares its settings with.

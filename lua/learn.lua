@@ -19,7 +19,7 @@
 --
 -- Replies
 --   ok       the key is as the log said; of the same generation and incarnation, each count is the larger one, and so is any fence
---   kept     what is there is done in the same incarnation, or of a later generation: it stays
+--   kept     what is there is done in the same incarnation, or of a later generation and the news is not done: it stays
 --   foreign  the value is not ours to read; nothing was written
 --
 -- Clock: this server's. Atomic: compared and written in one step, so that what came late never hides a done key.
@@ -33,7 +33,7 @@ end
 local counts = {failures = tonumber(ARGV[5]), deaths = tonumber(ARGV[6]), alone_deaths = tonumber(ARGV[7])}
 local generation = tonumber(ARGV[9])
 if r.state ~= StateAbsent and r.incarnation == ARGV[11] then
-  if r.state == StateDone or r.generation > generation then
+  if r.state == StateDone or (r.generation > generation and ARGV[1] ~= StateDone) then
     return reply('kept', now, r.value)
   end
   if r.generation == generation then

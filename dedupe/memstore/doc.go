@@ -18,16 +18,13 @@
 //   - An unclaimed write compares no incarnation: it has no claim, and its row is written where its effect is.
 //   - A claim of another whose lease has ended is Busy to everything but Claim and unclaimed writes.
 //   - Only Claim counts deaths: an unclaimed write over an expired claim counts none.
-//   - A failure of an unclaimed release counts once for the last owner that the row remembers; an owner repeating itself after another
-//     one failed is counted again (not expected): one too many, never one too few.
+//   - An owner that repeats its unclaimed release after another one failed is counted again (not expected): one too many, never one too few.
 //   - A lease under a millisecond, a completion's retention under a millisecond, an empty owner and the zero key are refused. Other
 //     retentions never make a Store forget earlier than an earlier write said, nor before the lease ends.
 //   - Learn keeps the larger of each count within one generation and incarnation, and the larger fence always. It refuses StateAbsent.
-//   - Learn does not write done of a lower generation over a higher one (not expected), though done would be right.
-//   - Reopen, which nobody's incarnation comes with, keeps the row's (not expected).
 //   - An owner that released a key may claim it again (not expected): no caller does, but a statement executed late may. It costs a lease.
 //   - Claim writes the request's fingerprint whatever it takes (not expected, except for absent and dead keys).
-//   - Purge with a limit or an age of zero or less is refused (age zero: not expected). So is ChangeMode of an unknown scope (not expected).
+//   - Purge with a limit or an age of zero or less is refused (age zero: not expected).
 //   - Forget of an absent key is no error.
 //   - A call whose context has ended does nothing: ErrUnavailable.
 package memstore

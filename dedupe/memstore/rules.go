@@ -157,7 +157,7 @@ func (b at) learn(rec dedupe.Record, retention time.Duration) error {
 	}
 	was := b.see(rec.Key, b.rows[rec.Key].Incarnation)
 	same := was.State != dedupe.StateAbsent && was.Incarnation == rec.Incarnation
-	if same && (was.State == dedupe.StateDone || was.Generation > rec.Generation) {
+	if same && (was.State == dedupe.StateDone || was.Generation > rec.Generation && rec.State != dedupe.StateDone) {
 		return nil
 	}
 	next := row{Record: rec}

@@ -102,6 +102,19 @@ var learning = []behaviour{
 			sameRecord(t, "the record after learning "+state.String(), s.inspect(t, k), before)
 		}
 	}},
+	{told, "done is right whatever its generation: it overwrites a higher one", func(t *testing.T, s *subject) {
+		k := s.key(t, "1")
+		s.dead(t, k)
+		r := s.claimRequest(k, newOwner())
+		r.Redriven = true
+		s.claimedWith(t, r)
+		equal(t, "generation", s.inspect(t, k).Generation, 1)
+		rec := s.record(t, "1", dedupe.StateDone)
+		s.learn(t, rec)
+		got := s.inspect(t, k)
+		equal(t, "state", got.State, dedupe.StateDone)
+		equal(t, "owner", got.Owner, rec.Owner)
+	}},
 	{told, "a higher generation replaces a lower one with its own counts", func(t *testing.T, s *subject) {
 		g := s.failed(t, s.key(t, "1"))
 		s.failed(t, g.Key)

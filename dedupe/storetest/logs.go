@@ -157,6 +157,16 @@ var logs = []behaviour{
 			t.Fatalf("Enter in the old mode: %v, want ErrWrongMode", err)
 		}
 	}},
+	{log, "the mode of a scope that nobody has entered cannot be changed", func(t *testing.T, s *subject) {
+		if err := s.log.ChangeMode(t.Context(), s.scope, dedupe.Logged, audit); err == nil {
+			t.Error("ChangeMode of an unknown scope: no error")
+		}
+		row, err := s.log.Enter(t.Context(), dedupe.ScopeRow{Scope: s.scope, Mode: dedupe.Transactional, Retention: retention})
+		if err != nil {
+			t.Fatalf("Enter: %v", err)
+		}
+		equal(t, "mode", row.Mode, dedupe.Transactional)
+	}},
 	{log, "an invalid mode is neither entered nor changed to", func(t *testing.T, s *subject) {
 		if _, err := s.log.Enter(t.Context(), dedupe.ScopeRow{Scope: s.scope, Retention: retention}); err == nil {
 			t.Error("Enter with the zero mode: no error")

@@ -26,11 +26,12 @@ var operator = []behaviour{
 		}
 		isClaimed(t, s.complete(t, completeRequest(g)))
 	}},
-	{every, "reopen turns dead into free: next generation, counts 0, fingerprint cleared, and who did it as the reason", func(t *testing.T, s *subject) {
+	{every, "reopen turns dead into free: next generation, counts 0, fingerprint cleared, the incarnation as it was, and who did it as the reason", func(t *testing.T, s *subject) {
 		k := s.key(t, "1")
 		s.failed(t, k)
 		s.expired(t, k)
 		s.dead(t, k) // a takeover, then dead
+		before := s.inspect(t, k).Incarnation
 		rec, err := s.Reopen(t.Context(), k, audit)
 		if err != nil {
 			t.Fatalf("Reopen: %v", err)
@@ -38,6 +39,7 @@ var operator = []behaviour{
 		equal(t, "state", rec.State, dedupe.StateFree)
 		equal(t, "failures, deaths, deaths alone, generation", counts(rec), [4]int{0, 0, 0, 1})
 		equal(t, "fingerprint", rec.Fingerprint, dedupe.Fingerprint{})
+		equal(t, "incarnation", rec.Incarnation, before)
 		equal(t, "reason", rec.Reason, "mira: sent again: 'stock' is back")
 		sameRecord(t, "what Inspect says", s.inspect(t, k), rec)
 		reply := s.claim(t, s.claimRequest(k, newOwner())) // no mark needed
