@@ -46,6 +46,11 @@ func (l *Log) Check(ctx context.Context, env dedupe.CheckEnv) ([]dedupe.Finding,
 		return fs, opError("check", "", err)
 	}
 	fs = append(fs, shape...)
+	durable, err := l.checkDurable(ctx, env.Mode)
+	if err != nil {
+		return fs, opError("check", "", err)
+	}
+	fs = append(fs, durable...)
 	switch n, err := l.probe(ctx); {
 	case isFault(err, faultRefused):
 		return append(fs, dedupe.Finding{
