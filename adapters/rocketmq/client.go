@@ -15,6 +15,8 @@ type client struct {
 	Suspend, Resume func()
 	// committed are this member's queues, and where the next owner would begin; below 0: unknown.
 	committed func() map[primitive.MessageQueue]int64
+	// unsettled is how many messages it has whose results it has not noted.
+	unsettled func() int
 }
 
 // newClient makes a push consumer whose deliveries all go to r.consume.
@@ -75,6 +77,16 @@ func newClient(r *run) (*client, error) {
 				out[q] = info.CommitOffset
 			}
 			return out
+		},
+		unsettled: func() (n int) {
+			for _, info := range p.GetConsumerRunningInfo(false).MQTable {
+				if r.cfg.Orderly {
+					n += info.TransactionMsgCount // others it has not given out
+				} else {
+					n += info.CachedMsgCount
+				}
+			}
+			return n
 		},
 	}, nil
 }

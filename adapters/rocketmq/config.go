@@ -44,7 +44,8 @@ type Config struct {
 	// 1 s to 2 h. With a wrong table messages come back at other times.
 	Levels []time.Duration
 	// ConsumeTimeout is after how long in this process, waiting included, a message is sent back to the broker for another delivery,
-	// although its handler may run still; default 15 min. At least twice the handler timeout and the busy wait together. Not with Orderly.
+	// although its handler may run still; default 15 min, or twice as long as attempts in place with their delays and the busy wait may take, if
+	// that is more. At least that long. Not with Orderly.
 	ConsumeTimeout time.Duration
 	// NoCreate: a missing group, retry topic or dead-letter topic is an error that says the command. Default: they are made.
 	NoCreate bool
@@ -235,7 +236,7 @@ func (p *problems) routes(cfg *Config, routes []Route) {
 			continue
 		}
 		pol := r.Pipeline.Policy()
-		longest = max(longest, pol.HandlerTimeout+pol.Busy.Wait)
+		longest = max(longest, time.Duration(min(pol.Retry.InPlace, 1000))*(pol.HandlerTimeout+pol.Retry.Backoff.Max)+pol.Busy.Wait)
 		p.policy(cfg, pol)
 	}
 	for _, t := range slices.Sorted(maps.Keys(cfg.Filters)) {
@@ -260,8 +261,8 @@ func (p *problems) routes(cfg *Config, routes []Route) {
 	if cfg.ConsumeTimeout == 0 {
 		cfg.ConsumeTimeout = max(15*time.Minute, 2*longest)
 	}
-	if cfg.ConsumeTimeout < 2*longest {
-		p.add("ConsumeTimeout", "%v: at least %v, twice the policy's handler_timeout and busy wait: a message that runs longer is delivered again meanwhile", cfg.ConsumeTimeout, 2*longest)
+	if cfg.ConsumeTimeout < longest {
+		p.add("ConsumeTimeout", "%v: at least %v, which the policy's attempts in place, with their delays, and the busy wait may take: a message that runs longer is delivered again meanwhile", cfg.ConsumeTimeout, longest)
 	}
 }
 

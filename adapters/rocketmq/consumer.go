@@ -88,8 +88,8 @@ func (c *Consumer) begin(ctx context.Context) (*run, error) {
 	return c.running, nil
 }
 
-// Pause stops fetching, and what waits in this process does not begin; what runs goes on. No queue moves. It lasts until Resume, over a
-// later Run. What waits longer than Config.ConsumeTimeout goes back to the broker, uncounted.
+// Pause stops fetching, and what waits in this process does not begin; what runs goes on. It lasts until Resume, over a
+// later Run. The member keeps its queues; one that joins meanwhile consumes its share of them too. What waits longer than Config.ConsumeTimeout goes back to the broker, uncounted.
 func (c *Consumer) Pause() { c.hold(true) }
 
 // Resume ends Pause. An outage goes on until its store answers.

@@ -100,6 +100,9 @@ func (r *run) tell(ctx context.Context, a answer) rmq.ConsumeResult {
 func (r *run) deliver(rt *route, raw *primitive.MessageExt) answer {
 	a := r.settle(rt, raw)
 	if a.park {
+		r.mu.Lock()
+		r.parked++
+		r.mu.Unlock()
 		<-r.released
 	}
 	return a

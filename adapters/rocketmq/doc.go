@@ -19,8 +19,10 @@
 //     topic are found as late.
 //   - All members of a group must consume the same topics with the same filters: else some get nothing. A start that sees another
 //     member with other topics is refused.
+//   - A message that waits for a retry when its topic is taken out of Config.Topics goes round at the broker until the topic is back.
 //   - The broker accepts committed offsets from anybody, also wrong ones: change them with the group stopped.
 //   - The client's TLS verifies no certificate, and switches on for every RocketMQ client of the process (Config.UnverifiedTLS).
 //   - The client leaves some 25 sleeping goroutines behind when Run ends: pause a consumer with Pause, not by ending it.
+//   - The race detector finds races inside of the client: in orderly consumption, and where several queues are over Config.MaxWaiting at once.
 //   - Broadcast consumption drops what fails, and is not offered.
 package rocketmq

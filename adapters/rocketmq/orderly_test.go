@@ -60,3 +60,28 @@ func TestOrderly_Halt_Stop_EndsRunAndAcknowledgesNothingOfTheMessage(t *testing.
 }
 
 func TestOrderly_Drain_LosesNothingAndRunsNothingTwice(t *testing.T) { drains(t, true) }
+
+// Trap 34: the client sends messages back that are here for too long, although they wait or run. (It looks at their number without a lock.)
+func TestExpired_Trap34_WhatWaitsTooLongIsDeliveredAgain_AndHasOneEffect(t *testing.T) {
+	w := newWorld(t, 1)
+	recs := numbered(8, 8)
+	w.send(t, recs...)
+	cfg := w.config(t)
+	cfg.ConsumeTimeout = 2 * time.Second
+	var e effects
+	backs := &backs{}
+	r := start(t, cfg, newPipe(t, newGuard(t, "shop", nil), func(ctx context.Context, m *consumer.Message) error {
+		time.Sleep(700 * time.Millisecond) // work
+		return e.apply(ctx, m)
+	}, func(c *consumer.Config) {
+		c.Policy = consumer.Policy{Concurrency: 1, HandlerTimeout: time.Second, Order: consumer.OrderNone}
+		c.Policy.Busy.Wait = 100 * time.Millisecond
+		c.Policy.Retry = consumer.Retry{InPlace: 1, Backoff: consumer.Backoff{Initial: 10 * time.Millisecond, Max: 10 * time.Millisecond}}
+		c.Hooks = []consumer.Hook{backs}
+	}))
+	eventually(t, "some were delivered again", func() bool { return backs.total() > len(recs) })
+	eventually(t, "all took effect", func() bool { return e.distinct() == len(recs) })
+	require.NoError(t, r.stop())
+	require.Equal(t, len(recs), e.len())
+	require.Zero(t, backs.count(consumer.Failed))
+}

@@ -12,10 +12,10 @@ import (
 	"github.com/idemq/idemq/internal/testenv"
 )
 
-// TestOrderly runs the tests of orderly consumption without the race detector, which finds races inside of the client; see orderly_test.go.
-func TestOrderly(t *testing.T) {
+// TestWhereTheClientRaces runs, without the race detector, the tests of what it finds races in that are the client's own; see orderly_test.go.
+func TestWhereTheClientRaces(t *testing.T) {
 	names := testenv.RocketMQ(t)
-	cmd := exec.Command("go", "test", "-count=1", "-run=^TestOrderly_", ".")
+	cmd := exec.Command("go", "test", "-count=1", "-run=^Test(Orderly|Expired)_", ".")
 	cmd.Env = append(os.Environ(), "IDEMQ_TEST_ROCKETMQ="+names)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -347,3 +347,12 @@ func (b *backs) count(w consumer.Why) int {
 	defer b.mu.Unlock()
 	return b.n[w]
 }
+
+func (b *backs) total() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range b.n {
+		n += x
+	}
+	return n
+}

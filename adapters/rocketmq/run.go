@@ -16,8 +16,11 @@ import (
 const (
 	// handlerGrace is how long handlers may go on after their contexts ended in a drain.
 	handlerGrace = 3 * time.Second
-	// settlePause lets the client note the last results: it does so after our callback has returned, and tells nobody when.
+	// settlePause is how long nothing must change before the client is shut down: it notes its last offsets after our callback has returned, and
+	// fetches that were under way when it was suspended come in.
 	settlePause = 20 * time.Millisecond
+	// settleTimeout is for messages that the client sends back to the broker, after our callback has returned too.
+	settleTimeout = 3 * time.Second
 )
 
 // route is one pipeline with the topics that it gets.
@@ -54,6 +57,7 @@ type run struct {
 	queues   map[queueKey]*queue
 	jobs     map[*job]struct{} // that a callback of the client waits for
 	inside   int               // callbacks, parked ones not counted
+	parked   int               // callbacks that wait for released
 	idle     chan struct{}     // closed when nothing is inside, once the drain has begun
 	draining bool
 	assigned []Queue
@@ -152,13 +156,45 @@ func (r *run) drain() error {
 			r.log.ErrorContext(r.ctx, "deliveries have not returned; their messages come again")
 		}
 	}
-	time.Sleep(settlePause)
-	r.mu.Lock()
-	client := r.client
-	r.mu.Unlock() // which also orders what callbacks did before what Shutdown does
+	client := r.waitNoted()
 	err = errors.Join(err, client.Shutdown())
 	close(r.released)
 	return err
+}
+
+// waitNoted waits until the client has noted all results, and for the settlePause has no messages but those that are parked. What it has not noted by the
+// time limit is delivered again.
+func (r *run) waitNoted() *client {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), settleTimeout)
+	defer cancel()
+	r.mu.Lock()
+	client := r.client
+	r.mu.Unlock()
+	noted := make(chan struct{})
+	go func() { // the client may ask a broker, which may be away
+		defer close(noted)
+		for calm := false; ; {
+			unsettled := client.unsettled()
+			r.mu.Lock()                            // which also orders what callbacks did before what Shutdown does
+			done := unsettled <= r.parked+r.inside // inside: handlers that the drain gave up on
+			r.mu.Unlock()
+			if done && calm {
+				return
+			}
+			wait := 5 * time.Millisecond
+			if calm = done; done {
+				wait = settlePause
+			}
+			if sleep(ctx, wait) != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-noted:
+	case <-ctx.Done():
+	}
+	return client
 }
 
 // beginDrain parks what waits; nothing begins any more.

@@ -94,6 +94,7 @@ const logback = `<configuration>
   <appender name="console" class="org.apache.rocketmq.logging.ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%d %p %c %m%n</pattern></encoder>
   </appender>
+  <logger name="RocketmqPop" level="ERROR"/>
   <root level="WARN"><appender-ref ref="console"/></root>
 </configuration>
 `
