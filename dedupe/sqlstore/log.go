@@ -39,7 +39,8 @@ type Log struct {
 var _ dedupe.Log = (*Log)(nil)
 
 // New returns the log in db. It never fails and does no I/O: problems of cfg come out of Validate, and so of dedupe.New, and those of
-// the database out of Check. db is the caller's to close, after Close.
+// the database out of Check. db is the caller's to close, after Close. All its connections must be to the server that takes the writes: a
+// standby that lags does not see what was recorded.
 func New(db *sqlx.DB, cfg Config) *Log { return newLog(db, cfg, embedded) }
 
 func newLog(db *sqlx.DB, cfg Config, files fs.FS) *Log {

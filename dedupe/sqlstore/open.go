@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -30,7 +32,8 @@ const (
 // hold a password.
 //
 // PostgreSQL and MySQL: at most 20 connections, all of which may idle (database/sql closes all but two by default, and opens them
-// again for each message); change it with SetMaxOpenConns and SetMaxIdleConns. MySQL: times are parsed, counts are of changed rows,
+// again for each message); change it with SetMaxOpenConns and SetMaxIdleConns. PostgreSQL: a url with several hosts must have
+// target_session_attrs=read-write (or primary). MySQL: times are parsed, counts are of changed rows,
 // and arguments are put into the text by the driver, which spares a round trip. Its parameters may be given as in a data source name of
 // the driver, but for clientFoundRows. SQLite: write-ahead log, writers wait 5 s for each other, and one connection, since there is one
 // writer: a handler that uses the pool inside its transaction waits for itself.
@@ -52,10 +55,18 @@ func openPostgres(dsn string) (*sqlx.DB, error) {
 	if err != nil {
 		return nil, errors.New("sqlstore: open: postgres url: cannot be parsed; it looks like postgres://user:password@host:5432/database?sslmode=disable")
 	}
+	if cfg.ValidateConnect == nil && severalServers(cfg) {
+		return nil, errors.New("sqlstore: open: postgres url: several hosts: add target_session_attrs=read-write, or a connection may be one to a standby, which does not see yet what was recorded")
+	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connecting
 	}
 	return pooled(sqlx.NewDb(stdlib.OpenDB(*cfg), "pgx")), nil
+}
+
+// severalServers: the url names more than one. The same one again is the other attempt at TLS.
+func severalServers(cfg *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != cfg.Host || f.Port != cfg.Port })
 }
 
 func openMySQL(dsn string) (*sqlx.DB, error) {

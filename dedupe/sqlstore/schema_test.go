@@ -276,20 +276,31 @@ func TestOpen_Urls(t *testing.T) {
 		"oracle://u:secret@h/db":        "must begin with",
 		"postgres://u:secret@h:port/db": "looks like postgres://",
 		"mysql://u:secret@/db":          "looks like mysql://",
-		"mysql://u:secret@h/db?clientFoundRows=true": "clientFoundRows",
-		"mysql://u:secret@h/db?timeout=soon":         "duration",
-		"sqlite:":                                    "name a file",
-		"sqlite::memory:":                            "memory",
-		"sqlite:a.db?mode=ro":                        "parameters",
+		// A standby that lags says "absent" of what was recorded.
+		"postgres://u:secret@a:5432,b:5432/db":                          "target_session_attrs=read-write",
+		"postgres://u:secret@a:5432,a:5433/db?sslmode=disable":          "target_session_attrs=read-write",
+		"postgres://u:secret@a:5432,b:5432/db?target_session_attrs=any": "target_session_attrs=read-write",
+		"mysql://u:secret@h/db?clientFoundRows=true":                    "clientFoundRows",
+		"mysql://u:secret@h/db?timeout=soon":                            "duration",
+		"sqlite:":                                                       "name a file",
+		"sqlite::memory:":                                               "memory",
+		"sqlite:a.db?mode=ro":                                           "parameters",
 	} {
 		_, err := sqlstore.Open(url)
 		require.ErrorContains(t, err, says, url)
 		require.NotContains(t, err.Error(), "secret")
 	}
-	db, err := sqlstore.Open("mysql://u:p@127.0.0.1/db")
-	require.NoError(t, err)
-	require.Equal(t, 20, db.Stats().MaxOpenConnections)
-	require.NoError(t, db.Close())
+	for _, url := range []string{
+		"mysql://u:p@127.0.0.1/db",
+		"postgres://u:p@a/db?sslmode=prefer", // one host, with TLS and without
+		"postgres://u:p@a:5432,b:5432/db?target_session_attrs=read-write",
+		"postgres://u:p@a:5432,b:5432/db?target_session_attrs=primary",
+	} {
+		db, err := sqlstore.Open(url)
+		require.NoError(t, err, url)
+		require.Equal(t, 20, db.Stats().MaxOpenConnections, url)
+		require.NoError(t, db.Close())
+	}
 }
 
 func TestOpen_SQLite_WaitsForOtherWriters(t *testing.T) {
