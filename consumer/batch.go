@@ -51,12 +51,16 @@ type batch struct {
 // member is a message of a batch. It is new, or waits to be tried again, or has ended.
 type member struct {
 	*task
-	i     int // in batch.out
+	i     int  // in batch.out
+	aside bool // goes by itself: it may end without a run
 	waits bool
 	until time.Time   // waits: not before
 	last  Disposition // of the last try
 	ended bool
 }
+
+// single says that m does not run with others.
+func (m *member) single() bool { return m.d.Alone || m.aside }
 
 func (m *member) id() [2]string { return [2]string{m.d.Namespace, m.d.ID} }
 
@@ -71,7 +75,7 @@ func (b *batch) round(ctx context.Context) {
 	switch {
 	case len(now) == 0:
 		_ = sleep(ctx, wait) //nolint:errcheck // the next round sees why it was cut short
-	case now[0].d.Alone || b.p.cfg.BatchHandler == nil:
+	case now[0].single() || b.p.cfg.BatchHandler == nil:
 		b.end(ctx, now[0], now[0].process(ctx))
 	default:
 		b.run(ctx, now)
@@ -96,13 +100,13 @@ func (b *batch) choose() (now []*member, wait time.Duration) {
 				wait = left
 			}
 			held = append(held, m)
-		case ids[m.id()] || m.d.Alone && len(now) > 0:
+		case ids[m.id()] || m.single() && len(now) > 0:
 			held = append(held, m)
 		default:
 			m.waits = false
 			now = append(now, m)
 			ids[m.id()] = true
-			if m.d.Alone || len(now) == most {
+			if m.single() || len(now) == most {
 				return now, 0
 			}
 		}
@@ -157,6 +161,12 @@ func (b *batch) runTogether(ctx context.Context, ms []*member) (split []*member)
 		if all, _ := c.Deaths(); all >= deathsToBeAlone {
 			m.handBack(ctx, c)
 			m.d.Alone = true
+			b.wait(m, Disposition{Tier: -1})
+			continue
+		}
+		if _, doomed, err := m.doomed(ctx, c); doomed || err != nil {
+			m.handBack(ctx, c)
+			m.aside = true
 			b.wait(m, Disposition{Tier: -1})
 			continue
 		}

@@ -43,8 +43,9 @@ type Batch struct {
 
 // Pipeline is safe for concurrent use. It has no goroutine of its own except those that run handlers.
 type Pipeline struct {
-	cfg  Config
-	gate gate
+	cfg      Config
+	gate     gate
+	unburied unburied
 }
 
 // NewPipeline checks cfg and lists every problem. No I/O.

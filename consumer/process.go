@@ -91,6 +91,13 @@ func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
 	if d, here, ends := t.killer(ctx, c); ends {
 		return d, here
 	}
+	switch why, doomed, err := t.doomed(ctx, c); {
+	case err != nil:
+		t.handBack(ctx, c)
+		return t.notCounted(ctx, ended{err: err}, err), false
+	case doomed:
+		return t.buryAtOnce(ctx, c, why), false
+	}
 	e, settled := t.p.handle(ctx, []*Message{t.m}, []*dedupe.Claim{c})
 	defer settled()
 	e, _ = e.of(0, 1)
@@ -134,7 +141,7 @@ func (t *task) killer(ctx context.Context, c *dedupe.Claim) (d Disposition, here
 	all, alone := c.Deaths()
 	switch {
 	case alone >= deathsAlone:
-		return t.bury(ctx, c, ReasonKills, errKills, max(c.Attempt()-1, 0)), false, true
+		return t.buryAtOnce(ctx, c, death{reason: ReasonKills, cause: errKills, failures: max(c.Attempt()-1, 0)}), false, true
 	case all >= deathsToBeAlone && !t.d.Alone:
 		t.handBack(ctx, c)
 		t.d.Alone = true

@@ -34,7 +34,7 @@ func (t *task) completed(ctx context.Context, c *dedupe.Claim, e ended, out dedu
 // notRecorded: the work may be committed without its row, so it must not run again, not after a restart either: a letter, Dead, and then
 // Halt, so that the programming error is seen.
 func (t *task) notRecorded(ctx context.Context, c *dedupe.Claim, cause error) Disposition {
-	d := t.bury(ctx, c, ReasonNotRecorded, cause, max(c.Attempt()-1, 0))
+	d := t.bury(ctx, c, death{reason: ReasonNotRecorded, cause: cause, failures: max(c.Attempt()-1, 0)})
 	h := halt(cause)
 	h.Letter, h.Verdict = d.Letter, d.Verdict
 	if d.Action != Ack {
@@ -61,9 +61,9 @@ func (t *task) failed(ctx context.Context, c *dedupe.Claim, e ended) (d Disposit
 		t.handBack(ctx, c)
 		return t.notCounted(ctx, e, nil), false
 	case t.p.isPermanent(e.err):
-		return t.bury(ctx, c, reasonOf(e.err), e.err, failures), false
+		return t.bury(ctx, c, death{reasonOf(e.err), e.err, failures, true}), false
 	case t.p.cfg.Policy.exhausted(failures):
-		return t.bury(ctx, c, ReasonExhausted, e.err, failures), false
+		return t.bury(ctx, c, death{ReasonExhausted, e.err, failures, true}), false
 	}
 	t.busy, t.busyIn = time.Time{}, 0 // its handler ran: nobody else is at it
 	counted, errs := t.p.cfg.Guard.Release(ctx, dedupe.ReleaseReason{Cause: e.err}, c)
@@ -149,14 +149,14 @@ func (p *Pipeline) handBack(ctx context.Context, claims ...*dedupe.Claim) {
 }
 
 // bury stores the dead letter and parks the key, in the guard's order.
-func (t *task) bury(ctx context.Context, c *dedupe.Claim, reason string, cause error, failures int) Disposition {
+func (t *task) bury(ctx context.Context, c *dedupe.Claim, why death) Disposition {
 	if t.lettersOff() {
 		t.handBack(ctx, c)
-		return t.noLetters(reason, cause)
+		return t.noLetters(why.reason, why.cause)
 	}
-	l := t.newLetter(reason, cause, failures)
+	l := t.newLetter(why.reason, why.cause, why.failures)
 	stored := false
-	v, err := t.p.cfg.Guard.Bury(ctx, c, reason, func(ctx context.Context) error {
+	v, err := t.p.cfg.Guard.Bury(ctx, c, why.reason, func(ctx context.Context) error {
 		err := t.dl.Publish(ctx, l)
 		stored = err == nil
 		return err
@@ -165,13 +165,17 @@ func (t *task) bury(ctx context.Context, c *dedupe.Claim, reason string, cause e
 		t.published(ctx, l)
 	}
 	if err != nil {
-		if !stored || errors.Is(err, dedupe.ErrBusy) {
+		switch {
+		case !stored && why.failed:
+			t.count(ctx, c, why)
+		case !stored || errors.Is(err, dedupe.ErrBusy):
 			t.handBack(ctx, c)
 		}
-		return t.notStored(ctx, errors.Join(err, cause))
+		return t.notStored(ctx, errors.Join(err, why.cause))
 	}
+	t.p.unburied.forget(c.Key())
 	d := ack(v)
-	d.Letter, d.Failures, d.Err = stored, failures, cause
+	d.Letter, d.Failures, d.Err = stored, why.failures, why.cause
 	return d
 }
 
@@ -196,7 +200,7 @@ func (t *task) noLetters(reason string, cause error) Disposition {
 	return halt(fmt.Errorf("%w: %v is %s: %w", ErrNoDeadLetters, t.m.Position, reason, cause))
 }
 
-// notStored: nothing is lost and nothing counted; the message comes again.
+// notStored: nothing is lost; the message comes again.
 func (t *task) notStored(ctx context.Context, err error) Disposition {
 	switch {
 	case errors.Is(err, ErrLetterRefused):
