@@ -12,10 +12,10 @@ demo: ## Run the inventory example with nothing installed: watch redelivered ord
 	go run ./examples/inventory demo
 
 test: ## Run all tests, or those of PKG=./consumer, against each real service that is found or can be started; say what was skipped
-	$(SERVICES) run go test -race -shuffle=on -count=1 $(TESTFLAGS) $(PKG)
+	$(SERVICES) run go test -race -shuffle=on -count=1 -timeout 20m $(TESTFLAGS) $(PKG)
 
 race: ## Run the tests that need no service (all, or PKG=./consumer), repeatedly, in random order, with the race detector
-	go test -race -shuffle=on -short -count=2 $(TESTFLAGS) $(PKG)
+	go test -race -shuffle=on -short -count=2 -timeout 20m $(TESTFLAGS) $(PKG)
 
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
