@@ -49,6 +49,8 @@ type Config struct {
 	Start Start
 	// OutOfRange is what happens when the committed offset is gone, because retention deleted it or the topic was made anew. Default
 	// HaltThere: Run ends, since Earliest and Latest skip messages or deliver all of them again. What is skipped is told to HookOutOfRange.
+	// It decides too when a topic was seen to be gone and is back, whatever is committed: that belongs to the old one. Kafka forgets the
+	// offsets of a topic that is deleted, so the next Run after a halt begins by Start.
 	OutOfRange Start
 	// Session is how long a member may be silent before its partitions go to others; default 6 s, the least that brokers accept unless
 	// group.min.session.timeout.ms is lower. After a crash the crashed partitions stand still that long.
@@ -58,7 +60,8 @@ type Config struct {
 	Rebalance time.Duration
 	// WatchPartitions is how often the topics are looked at for new partitions, and for their deletion; default 5 s.
 	WatchPartitions time.Duration
-	// WaitForTopic: a topic that is deleted while it is consumed is waited for. Default: Run ends with an error when a topic has been gone for 30 s.
+	// WaitForTopic: a topic that is deleted while it is consumed is waited for, and consumed from its beginning, or its end if OutOfRange is
+	// Latest. Default: Run ends with an error when a topic has been gone for 30 s, and OutOfRange decides when it is back earlier.
 	WaitForTopic bool
 	// NoCreate: missing retry and dead-letter topics are an error that says the command. Default: they are made, with the source's number
 	// of partitions and the broker's replication factor.

@@ -65,8 +65,12 @@ func (s *session) resolveStarts() bool {
 		for _, p := range s.parts {
 			if b, ok := found[p.tp]; ok && p.offset < 0 {
 				p.offset = b.first
-				if s.r.cfg.Start == Latest && !p.retry {
+				if p.latest {
 					p.offset = b.end
+				}
+				if p.anew {
+					s.r.log.WarnContext(s.over, "topic was made anew", "topic", p.tp.Topic, "partition", p.tp.Partition, "committed", p.old, "first", b.first, "end", b.end, "goes on at", p.offset)
+					hook.Each(s.over, s.r.log, s.r.cfg.Hooks, func(h HookOutOfRange) { h.OnOutOfRange(s.over, p.tp, p.old, b.first, b.end, p.offset) })
 				}
 			}
 		}
@@ -92,8 +96,12 @@ func (p *partition) outOfRange() {
 	case b.first <= p.offset && p.offset <= b.end: // a leader that was just chosen knew less for a moment
 		return
 	}
+	policy := r.cfg.OutOfRange
+	if p.offset > b.end { // as after the topic was made anew, so quickly that nobody saw it gone
+		policy = r.startAnew(p.tp.Topic)
+	}
 	next := int64(-1)
-	switch r.cfg.OutOfRange {
+	switch policy {
 	case Earliest:
 		next = b.first
 	case Latest:
@@ -101,6 +109,9 @@ func (p *partition) outOfRange() {
 	}
 	hook.Each(p.s.over, r.log, r.cfg.Hooks, func(h HookOutOfRange) { h.OnOutOfRange(p.s.over, p.tp, p.offset, b.first, b.end, next) })
 	if next < 0 {
+		if p.offset > b.end {
+			p.lose() // once that many records are there, a watermark of before would skip them
+		}
 		p.s.end(haltf("%s/%d: offset %d is gone: the partition has %d to %d; records were deleted or the topic was made anew: choose Config.OutOfRange, or set the group's offset by kafka-consumer-groups.sh --reset-offsets", p.tp.Topic, p.tp.Partition, p.offset, b.first, b.end))
 		return
 	}

@@ -28,17 +28,22 @@ type partition struct {
 	lanes   *lanes.Partition[*consumer.Message]
 	waiting budget // bytes of messages that are not settled
 	offset  int64  // next to fetch; of the fetching goroutine
+	latest  bool   // begins at the end when there is no committed offset
+	anew    bool   // the topic was made anew; old is what was committed before
+	old     int64
 	end     atomic.Int64
 	fetched atomic.Int64 // unix nanoseconds of the last answer
 
 	mu     sync.Mutex
 	jumped *int64 // where to go on after an offset was out of range, whatever the watermark says
+	lost   bool   // the topic is gone: no offset means anything any more
 }
 
 func newPartition(s *session, tp TopicPartition, offset int64) *partition {
 	p := &partition{s: s, tp: tp, offset: offset}
 	p.end.Store(-1)
 	p.tier, p.retry = retrytopic.Delay(s.r.cfg.Group, tp.Topic)
+	p.latest = s.r.cfg.Start == Latest && !p.retry
 	p.route = s.r.plan.routeOf(tp.Topic)
 	p.drain = p.route.policy.DrainTimeout
 	if p.retry {
@@ -72,6 +77,9 @@ func (p *partition) fetch() {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case p.isLost():
+			<-ctx.Done() // watch ends the session when the topic is back, or has been gone for too long
+			return
 		case err != nil:
 			p.trouble(ctx, err, &troubles)
 			continue
@@ -99,6 +107,9 @@ func (p *partition) trouble(ctx context.Context, err error, troubles *backoff) {
 	switch {
 	case errors.Is(err, kafkago.OffsetOutOfRange):
 		p.outOfRange()
+	case errors.Is(err, kafkago.UnknownTopicOrPartition), errors.Is(err, errTopicGone):
+		level = slog.LevelDebug
+		p.s.lookNow()
 	case moving(err):
 		level = slog.LevelDebug
 	}
@@ -106,10 +117,10 @@ func (p *partition) trouble(ctx context.Context, err error, troubles *backoff) {
 	lanes.Sleep(ctx, troubles.next()) //nolint:errcheck // the loop looks at ctx
 }
 
-// moving: another broker leads the partition by now, or the topic is gone, about which watch decides. The Transport learns it within metadataTTL.
+// moving: another broker leads the partition by now. The Transport learns it within metadataTTL.
 func moving(err error) bool {
 	return errors.Is(err, kafkago.NotLeaderForPartition) || errors.Is(err, kafkago.LeaderNotAvailable) || errors.Is(err, kafkago.FencedLeaderEpoch) ||
-		errors.Is(err, kafkago.UnknownLeaderEpoch) || errors.Is(err, kafkago.OffsetNotAvailable) || errors.Is(err, kafkago.UnknownTopicOrPartition) || errors.Is(err, errTopicGone)
+		errors.Is(err, kafkago.UnknownLeaderEpoch) || errors.Is(err, kafkago.OffsetNotAvailable)
 }
 
 // deliver hands over what was fetched. A record of a retry topic waits here until it is due, and with it all behind it, which are due later: no claim, no lane, no
@@ -136,10 +147,26 @@ func (p *partition) deliver(ctx context.Context, f fetched) bool {
 func (p *partition) watermark() (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.lost {
+		return 0, false
+	}
 	if p.jumped != nil {
 		return *p.jumped, true
 	}
 	return p.lanes.Commit()
+}
+
+// lose: the topic is gone.
+func (p *partition) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost = true
+}
+
+func (p *partition) isLost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
 }
 
 // jump makes the partition go on at next, in the next session.

@@ -25,8 +25,8 @@ type run struct {
 	transport *kafkago.Transport
 	client    *kafkago.Client
 
-	// of the session that is under way, which watches
-	goneSince map[string]time.Time
+	// topics that were seen to be gone; of the session that is under way
+	absent map[string]*absence
 
 	mu        sync.Mutex
 	phase     consumer.Phase
@@ -39,8 +39,8 @@ func newRun(c *Consumer, ctx context.Context) *run {
 	return &run{
 		c: c, cfg: c.cfg, log: c.log, ctx: ctx,
 		plan: newPlan(c.log, c.routes), cluster: newCluster(c.cfg),
-		goneSince: map[string]time.Time{},
-		phase:     consumer.PhaseStarting, left: map[TopicPartition]error{},
+		absent: map[string]*absence{},
+		phase:  consumer.PhaseStarting, left: map[TopicPartition]error{},
 	}
 }
 

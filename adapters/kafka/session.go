@@ -30,10 +30,11 @@ type session struct {
 	over     context.Context // ends when nothing new may begin; its cause says why
 	end      context.CancelCauseFunc
 	finished chan struct{} // closed when everything is settled and committed
+	look     chan struct{} // a fetcher has met a topic that is not there
 }
 
 func newSession(r *run, gen *kafkago.Generation) *session {
-	s := &session{r: r, gen: gen, finished: make(chan struct{})}
+	s := &session{r: r, gen: gen, finished: make(chan struct{}), look: make(chan struct{}, 1)}
 	s.over, s.end = context.WithCancelCause(r.ctx) // ctx of Run: its end ends every session
 	return s
 }
@@ -84,7 +85,7 @@ func (s *session) assign(k *committer) bool {
 			s.parts = append(s.parts, newPartition(s, TopicPartition{topic, a.ID}, a.Offset))
 		}
 	}
-	if !s.resolveStarts() {
+	if !s.beginAnew() || !s.resolveStarts() {
 		return false
 	}
 	for _, p := range s.parts {
@@ -95,6 +96,7 @@ func (s *session) assign(k *committer) bool {
 	s.r.log.InfoContext(s.over, "partitions assigned", "group", s.gen.GroupID, "generation", s.gen.ID, "member", s.gen.MemberID, "partitions", len(s.parts), "topics", s.counts())
 	hook.Each(s.over, s.r.log, s.r.cfg.Hooks, func(h HookRebalance) { h.OnAssigned(s.over, s.gen.ID, s.assigned()) })
 	s.commit(k, true) // trap 14: a start that is not committed is chosen anew, and perhaps later, next time
+	s.begun()
 	return true
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -19,13 +18,21 @@ func (s *session) watch() {
 	defer t.Stop()
 	changed := 0
 	for {
+		var counts map[string]int
+		var err error
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.look:
+			counts, err = s.r.countNow(ctx, s.r.cluster.metadata)
 		case <-t.C:
+			s.r.refreshEnds(ctx, s.parts, s.r.cfg.WatchPartitions)
+			metadata := s.r.learnt
+			if len(s.r.absent) > 0 { // it may have learnt that before
+				metadata = s.r.cluster.metadata
+			}
+			counts, err = s.r.countNow(ctx, metadata)
 		}
-		s.r.refreshEnds(ctx, s.parts, s.r.cfg.WatchPartitions)
-		counts, err := s.r.countNow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -33,29 +40,42 @@ func (s *session) watch() {
 			s.r.log.DebugContext(ctx, "cannot look for new partitions", "err", err)
 			continue
 		}
-		if err := s.r.missing(counts); err != nil {
+		back, err := s.missing(counts)
+		if err != nil {
 			s.end(err)
 			return
 		}
-		if !s.r.plan.differs(counts) {
+		if len(back) == 0 && !s.r.plan.differs(counts) {
 			changed = 0
 			continue
 		}
 		if changed++; changed < 2 { // once more: by then every broker knows, and the leader of the group asks any of them
 			continue
 		}
-		s.r.log.InfoContext(ctx, "number of partitions has changed; joining the group again", "partitions", counts)
+		for _, t := range back {
+			if s.r.startAnew(t) == HaltThere {
+				s.end(madeAnew(t))
+				return
+			}
+			s.r.absent[t].back = true
+		}
+		s.r.log.InfoContext(ctx, "partitions have changed; joining the group again", "partitions", counts)
 		s.r.plan.remember(counts)
 		s.end(errRejoin)
 		return
 	}
 }
 
-// countNow reads the numbers of partitions that the Transport has learnt last; a topic that is not there has 0.
-func (r *run) countNow(ctx context.Context) (map[string]int, error) {
+// learnt is the metadata that the Transport has asked for last.
+func (r *run) learnt(ctx context.Context, topics ...string) (*kafkago.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	meta, err := r.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: r.plan.topics()})
+	return r.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: topics})
+}
+
+// countNow reads the numbers of partitions; a topic that is not there has 0.
+func (r *run) countNow(ctx context.Context, metadata func(context.Context, ...string) (*kafkago.MetadataResponse, error)) (map[string]int, error) {
+	meta, err := metadata(ctx, r.plan.topics()...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,27 +91,6 @@ func (r *run) countNow(ctx context.Context) (map[string]int, error) {
 		}
 	}
 	return counts, nil
-}
-
-// missing is an error once a topic has been gone for a while, unless the user waits for it, or it is a retry topic that only another
-// configuration needed.
-func (r *run) missing(counts map[string]int) error {
-	for _, t := range r.plan.topics() {
-		if n, asked := counts[t]; !asked || n > 0 {
-			delete(r.goneSince, t)
-			continue
-		}
-		delete(counts, t) // not a change of partitions
-		since, known := r.goneSince[t]
-		switch {
-		case !known:
-			r.goneSince[t] = time.Now()
-			r.log.ErrorContext(r.ctx, "topic is gone", "topic", t)
-		case time.Since(since) > r.c.goneFor && !r.cfg.WaitForTopic && !slices.Contains(r.plan.foreign, t):
-			return haltf("topic %q was deleted while it was consumed; create it, or set Config.WaitForTopic", t)
-		}
-	}
-	return nil
 }
 
 // remember takes counts as what the group is about to divide.
