@@ -45,7 +45,8 @@ type Config struct {
 	// Topics of the first pipeline; Route names those of others.
 	Topics []string
 	// Start is where a partition without a committed offset begins; default Earliest. What was decided is committed at once: with
-	// Latest a partition would otherwise begin anew, and lose messages, at each restart before its first commit.
+	// Latest a partition would otherwise begin anew, and lose messages, at each restart before its first commit. Latest is for topics of
+	// which the group has committed nothing yet: partitions that are added to a topic later begin at their first record.
 	Start Start
 	// OutOfRange is what happens when the committed offset is gone, because retention deleted it or the topic was made anew. Default
 	// HaltThere: Run ends, since Earliest and Latest skip messages or deliver all of them again. What is skipped is told to HookOutOfRange.

@@ -39,23 +39,29 @@ func (r *run) keep(ctx context.Context) error {
 var errNoCoordinator = errors.New("the group has no coordinator")
 
 func (r *run) askCoordinator(ctx context.Context) error {
+	_, err := r.committed(ctx, r.client, map[string][]int{r.plan.topics()[0]: {0}})
+	return err
+}
+
+// committed asks for the group's offsets; -1 where nothing is committed.
+func (r *run) committed(ctx context.Context, client *kafkago.Client, of map[string][]int) (map[string][]kafkago.OffsetFetchPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, keeperCall)
 	defer cancel()
-	res, err := r.client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: r.cfg.Group, Topics: map[string][]int{r.plan.topics()[0]: {0}}})
+	res, err := client.OffsetFetch(ctx, &kafkago.OffsetFetchRequest{GroupID: r.cfg.Group, Topics: of})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if res.Error != nil {
-		return res.Error
+		return nil, res.Error
 	}
 	for _, ps := range res.Topics {
 		for _, p := range ps {
 			if p.Error != nil {
-				return p.Error
+				return nil, p.Error
 			}
 		}
 	}
-	return nil
+	return res.Topics, nil
 }
 
 // transient: no answer, or a coordinator that is being chosen or still reads the group.

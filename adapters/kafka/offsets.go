@@ -2,7 +2,9 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -79,6 +81,46 @@ func (s *session) resolveStarts() bool {
 		}
 		if len(found) < len(open) && lanes.Sleep(s.over, 300*time.Millisecond) != nil {
 			return false
+		}
+	}
+}
+
+// findFresh finds the topics that are new to the group. It is asked before this member joins: when its first generation divides partitions
+// that nobody has owned, none of them was committed by another member of that generation.
+func (r *run) findFresh(ctx context.Context, client *kafkago.Client) error {
+	of := map[string][]int{}
+	for _, t := range r.plan.sources {
+		for p := range r.plan.counts[t] {
+			of[t] = append(of[t], p)
+		}
+	}
+	found, err := r.committedAtStart(ctx, client, of)
+	if err != nil {
+		return fmt.Errorf("kafka: read the offsets of group %q, for Config.Start latest: %w", r.cfg.Group, err)
+	}
+	for t, ps := range of {
+		if !slices.ContainsFunc(found[t], func(p kafkago.OffsetFetchPartition) bool { return p.CommittedOffset >= 0 }) {
+			r.plan.fresh[t] = len(ps)
+		}
+	}
+	return nil
+}
+
+// committedAtStart waits for a coordinator: the first group of a cluster is asked for before it has one.
+func (r *run) committedAtStart(ctx context.Context, client *kafkago.Client, of map[string][]int) (map[string][]kafkago.OffsetFetchPartition, error) {
+	end := time.Now().Add(keeperBound)
+	for {
+		found, err := r.committed(ctx, client, of)
+		switch {
+		case err == nil:
+			return found, nil
+		case errors.Is(err, kafkago.GroupIdNotFound):
+			return nil, nil
+		case !transient(err) || time.Now().After(end):
+			return nil, err
+		}
+		if err := lanes.Sleep(ctx, keeperPause); err != nil {
+			return nil, err
 		}
 	}
 }

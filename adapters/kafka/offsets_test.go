@@ -12,6 +12,7 @@ import (
 	"github.com/idemq/idemq/adapters/kafka"
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe/memstore"
+	"github.com/idemq/idemq/internal/testenv"
 )
 
 // outOfRange is a group that has settled 2 of 10 records, of which 5 were deleted since.
@@ -118,4 +119,52 @@ func setOffset(t *testing.T, brokers []string, group, topic string, partition in
 	res, err := cl.OffsetCommit(ctx, &kafkago.OffsetCommitRequest{GroupID: group, GenerationID: -1, Topics: map[string][]kafkago.OffsetCommit{topic: {{Partition: partition, Offset: offset}}}})
 	require.NoError(t, err)
 	require.NoError(t, res.Topics[topic][0].Error)
+}
+
+// produceTo writes to one partition.
+func produceTo(t *testing.T, brokers []string, topic string, partition int, id string) {
+	t.Helper()
+	cl, closeIt := client(brokers, topic)
+	defer closeIt()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	eventually(t, "a produced record", func() bool {
+		res, err := cl.Produce(ctx, &kafkago.ProduceRequest{Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{
+			Value: kafkago.NewBytes([]byte("v")), Headers: []kafkago.Header{{Key: kafka.HeaderMessageID, Value: []byte(id)}}})})
+		return err == nil && res.Error == nil
+	})
+}
+
+func latestAndNewPartitions(t *testing.T, brokers []string, topic string) {
+	cfg := config(t, brokers, topic)
+	cfg.Group = testenv.Name(t)
+	cfg.Start = kafka.Latest
+	log := memstore.NewLog()
+	var e effects
+	produceTo(t, brokers, topic, 0, "before")
+	r := start(t, cfg, newPipe(t, newGuard(t, "shop", log), e.apply))
+	eventually(t, "the end is committed", func() bool { return committed(t, brokers, cfg.Group, topic, 1)[0] == 1 })
+	produceTo(t, brokers, topic, 0, "a")
+	eventually(t, "a", func() bool { return e.len() == 1 })
+	grow(t, brokers, topic, 2)
+	produceTo(t, brokers, topic, 1, "b")
+	eventually(t, "what was sent before we knew the partition", func() bool { return e.len() == 2 })
+	require.NoError(t, r.stop())
+
+	grow(t, brokers, topic, 3) // while nobody is there
+	produceTo(t, brokers, topic, 2, "c")
+	r = start(t, cfg, newPipe(t, newGuard(t, "shop", log), e.apply))
+	eventually(t, "what was sent while nobody was there", func() bool { return e.len() == 3 })
+	require.NoError(t, r.stop())
+	require.Equal(t, []string{"a", "b", "c"}, e.ids())
+}
+
+func TestStartLatest_PartitionsThatAreAddedLater_BeginAtTheirFirstRecord(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "orders"))
+	latestAndNewPartitions(t, c.ListenAddrs(), "orders")
+}
+
+func TestStartLatest_PartitionsThatAreAddedLater_BeginAtTheirFirstRecord_RealKafka(t *testing.T) {
+	brokers := realBrokers(t)
+	latestAndNewPartitions(t, brokers, newTopic(t, brokers, testenv.Name(t), 1))
 }

@@ -43,7 +43,7 @@ func newPartition(s *session, tp TopicPartition, offset int64) *partition {
 	p := &partition{s: s, tp: tp, offset: offset}
 	p.end.Store(-1)
 	p.tier, p.retry = retrytopic.Delay(s.r.cfg.Group, tp.Topic)
-	p.latest = s.r.cfg.Start == Latest && !p.retry
+	p.latest = tp.Partition < s.r.plan.fresh[tp.Topic]
 	p.route = s.r.plan.routeOf(tp.Topic)
 	p.drain = p.route.policy.DrainTimeout
 	if p.retry {

@@ -37,6 +37,8 @@ type plan struct {
 	side    []*sideTopic
 	byTopic map[string]*route
 	counts  map[string]int
+	// of Start: Latest: the partitions, at the start, of topics of which the group had committed nothing
+	fresh map[string]int
 }
 
 func (p *plan) topics() []string { return slices.Concat(p.sources, p.retries) }
@@ -71,7 +73,7 @@ func (p *plan) longestDrain() (d time.Duration) {
 }
 
 func newPlan(log *slog.Logger, routes []Route) *plan {
-	p := &plan{byTopic: map[string]*route{}, counts: map[string]int{}}
+	p := &plan{byTopic: map[string]*route{}, counts: map[string]int{}, fresh: map[string]int{}}
 	for _, r := range routes {
 		rt := &route{topics: r.Topics, pipe: r.Pipeline, policy: r.Pipeline.Policy()}
 		rt.pool = lanes.NewPool(rt.policy.Concurrency)
@@ -95,7 +97,13 @@ func (r *run) survey(ctx context.Context) error {
 		return err
 	}
 	p.remember(counts)
-	configs, err := r.cluster.configs(ctx, r.cluster.client(p.sources...), p.sources)
+	client := r.cluster.client(p.sources...)
+	if r.cfg.Start == Latest {
+		if err := r.findFresh(ctx, client); err != nil {
+			return err
+		}
+	}
+	configs, err := r.cluster.configs(ctx, client, p.sources)
 	if err != nil {
 		return err
 	}
