@@ -16,7 +16,7 @@
 -- Replies
 --   claimed  the claim is the owner's: new, or its own already, then with the same fence, a new lease and nothing counted
 --   taken    the same, taken over from an owner whose lease had ended: one death more
---   busy     another owner's lease is running
+--   busy     another owner's lease is running; if the clock went back since it was written, anew from now
 --   done     applied before, in this incarnation
 --   dead     parked as a dead letter, in this incarnation
 --   foreign  the value is not ours to read; nothing was written
@@ -50,7 +50,7 @@ local code = 'claimed'
 if not mine(r, owner) then -- else it asks again: the same fence, and nothing counts
   if not open(r, now, ARGV[8] == '1') then
     local codes = {[StateClaimed] = 'busy', [StateDead] = 'dead', [StateDone] = 'done'}
-    return reply(codes[r.state], now, r.value)
+    return reply(codes[r.state], now, restart_lease(KEYS[1], r, now))
   end
   take_up(r)
   if r.state == StateClaimed then

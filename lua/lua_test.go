@@ -77,9 +77,15 @@ func TestScripts_HeadersNameEveryArgumentAndEveryReply(t *testing.T) {
 // Redis does not undo a script that fails: a write has to be the last step.
 func TestScripts_WriteOnceAndLast(t *testing.T) {
 	write := regexp.MustCompile(`(?m)^.*\b(?:store\(KEYS|redis\.call\('(?:SET|DEL)').*$`)
+	restart := regexp.MustCompile(`(?m)^.*\brestart_lease\(.*$`)
 	for name, parts := range scripts(t) {
-		if name == "record.lua" || name == "remember.lua" { // store and mark write once, and their callers return
+		if name == "record.lua" || name == "remember.lua" { // store, restart_lease and mark write once, and their callers return
 			continue
+		}
+		for _, line := range restart.FindAllString(parts[1], -1) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "return ") {
+				t.Errorf("%s goes on after %q", name, line)
+			}
 		}
 		lines := write.FindAllString(parts[1], -1)
 		switch name {

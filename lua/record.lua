@@ -11,7 +11,8 @@
 -- none before 1 yet). Anything else at the key, an older or newer version too, is FOREIGN: it is reported, never overwritten.
 --
 -- The lease is in the value; the key's time to live is only how long Redis may remember: the retention, and never less than two
--- leases, because an expired claim must be there to be counted as a death.
+-- leases, because an expired claim must be there to be counted as a death. Whatever writes a claim gives it a lease from then on, so
+-- LEASE_END - UPDATED is the length of its lease, and a clock that is before UPDATED went back (see restart_lease).
 --
 -- Replies of all scripts that work on a key: {CODE, NOW, VALUE}. CODE is a word, listed in each script. NOW is this server's clock
 -- when it answered, in milliseconds since 1970. VALUE is the key's value after the call as above, or the empty string if it has none.
@@ -138,4 +139,15 @@ local function store(key, r, now, retention)
   end
   redis.call('SET', key, value, 'PX', string.format('%.0f', remembered))
   return value
+end
+
+-- restart_lease returns the value of a key that another caller may not have. Where the clock went back since a claim was written (set by
+-- hand, or a failover to a machine with another clock), its lease begins again now: whoever waits for it waits for one lease, not for
+-- as long as the clock went back, and its owner has no less time than it was given.
+local function restart_lease(key, r, now)
+  if r.state ~= StateClaimed or now >= r.updated then
+    return r.value
+  end
+  r.lease_end = now + r.lease_end - r.updated
+  return store(key, r, now, 0)
 end
