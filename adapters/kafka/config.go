@@ -8,6 +8,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
@@ -40,7 +41,9 @@ type Config struct {
 	// ClientID is shown in the broker's logs and quotas; default "idemq".
 	ClientID string
 
-	// Group of consumers that share the work; default: the scope of the first pipeline's guard. Retry topics are "<Group>.retry.<duration>".
+	// Group of consumers that share the work; default: the scope of the first pipeline's guard. Retry topics are "<Group>.retry.<duration>": every topic
+	// of such a name is consumed. A record there whose idemq-scope is none of our guards' is taken for a message like any other of that topic:
+	// its idemq-* headers are not believed.
 	Group string
 	// Topics of the first pipeline; Route names those of others.
 	Topics []string
@@ -235,8 +238,12 @@ func (p *problems) routes(cfg *Config, routes []Route) {
 		if r.Pipeline == nil {
 			continue
 		}
-		if name := letterTopic(cfg.Group, r.Pipeline.Policy()); seen[name] {
+		name := letterTopic(cfg.Group, r.Pipeline.Policy())
+		if seen[name] {
 			p.add("Topics", "%q gets the dead letters: they would be consumed again; choose another Policy.DeadLetter.Topic", name)
+		}
+		if prefix := retrytopic.Prefix(cfg.Group); strings.HasPrefix(name, prefix) {
+			p.add("Group", "dead letters go to %q, but names that begin with %q are for retry topics; choose another Policy.DeadLetter.Topic", name, prefix)
 		}
 	}
 	for t := range seen {

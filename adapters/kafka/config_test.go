@@ -78,3 +78,9 @@ func TestParseStart_ReadsWhatStringWrites(t *testing.T) {
 	_, err := kafka.ParseStart("begin")
 	require.ErrorContains(t, err, `"begin"`)
 }
+
+func TestNewConsumer_DeadLettersNamedLikeARetryTopic_AreRefused(t *testing.T) {
+	p := newPipe(t, newGuard(t, "shop", nil), new(effects).apply, func(c *consumer.Config) { c.Policy.DeadLetter.Topic = "shop.retry.dead" })
+	_, err := kafka.NewConsumer(kafka.Config{Brokers: []string{"127.0.0.1:1"}, Topics: []string{"orders"}}, p)
+	require.ErrorContains(t, err, `dead letters go to "shop.retry.dead", but names that begin with "shop.retry." are for retry topics; choose another Policy.DeadLetter.Topic`)
+}

@@ -128,7 +128,7 @@ func (q *DeadLetterQueue) listPartition(ctx context.Context, rt roundTripper, tp
 			if f.records[i].offset >= b.end {
 				return true, nil
 			}
-			d, err := consumer.ParseLetter(messageOf(tp, &f.records[i], false))
+			d, err := consumer.ParseLetter(messageOf(tp, &f.records[i]))
 			if err != nil {
 				err = fmt.Errorf("kafka: letter at %v: %w", d.Message.Position, err)
 			}

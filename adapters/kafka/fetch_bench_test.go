@@ -37,7 +37,7 @@ func BenchmarkFetch(b *testing.B) {
 				f, err := fetchOnce(ctx, transport, c.addr, topic, 0, offset, partitionMaxBytes, buf)
 				require.NoError(b, err)
 				for i := range f.records {
-					messageOf(TopicPartition{topic, 0}, &f.records[i], false)
+					messageOf(TopicPartition{topic, 0}, &f.records[i])
 				}
 				buf, offset = f.records, f.next
 			}

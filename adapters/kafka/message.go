@@ -41,7 +41,7 @@ func FromKafka(m kafkago.Message) *consumer.Message {
 }
 
 // messageOf is a fetched record as the pipeline sees it.
-func messageOf(tp TopicPartition, rec *record, ownRetry bool) *consumer.Message {
+func messageOf(tp TopicPartition, rec *record) *consumer.Message {
 	km := kafkago.Message{Topic: tp.Topic, Partition: tp.Partition, Offset: rec.offset, Key: rec.key, Value: rec.value, Time: rec.time}
 	if len(rec.headers) > 0 {
 		km.Headers = make([]kafkago.Header, len(rec.headers))
@@ -49,9 +49,7 @@ func messageOf(tp TopicPartition, rec *record, ownRetry bool) *consumer.Message 
 			km.Headers[i] = kafkago.Header(h)
 		}
 	}
-	m := FromKafka(km)
-	m.OwnRetry = ownRetry
-	return m
+	return FromKafka(km)
 }
 
 // copyOf is m for another topic: key and value as they are.

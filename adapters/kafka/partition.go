@@ -31,8 +31,10 @@ type partition struct {
 	latest  bool   // begins at the end when there is no committed offset
 	anew    bool   // the topic was made anew; old is what was committed before
 	old     int64
-	end     atomic.Int64
-	fetched atomic.Int64 // unix nanoseconds of the last answer
+	// a record of another scope was seen on this retry topic
+	strangers bool
+	end       atomic.Int64
+	fetched   atomic.Int64 // unix nanoseconds of the last answer
 
 	mu     sync.Mutex
 	jumped *int64 // where to go on after an offset was out of range, whatever the watermark says
@@ -133,7 +135,10 @@ func (p *partition) deliver(ctx context.Context, f fetched) bool {
 				return false
 			}
 		}
-		m := messageOf(p.tp, rec, p.retry)
+		m := messageOf(p.tp, rec)
+		if p.retry {
+			p.believe(ctx, m)
+		}
 		p.waiting.add(messageSize(m))
 		if !p.lanes.Deliver(rec.offset, m.Key, m) {
 			p.waiting.add(-messageSize(m))
@@ -141,6 +146,16 @@ func (p *partition) deliver(ctx context.Context, f fetched) bool {
 	}
 	p.lanes.Skip(f.next)
 	return ctx.Err() == nil
+}
+
+// believe marks a copy that one of our pipelines wrote.
+func (p *partition) believe(ctx context.Context, m *consumer.Message) {
+	m.OwnRetry = p.s.r.plan.ours(m)
+	if !m.OwnRetry && !p.strangers {
+		p.strangers = true
+		p.s.r.log.WarnContext(ctx, "a record on a retry topic is of another scope or none; it is consumed like any other message of this topic",
+			"message", m.Position.String(), "scope", header(m, consumer.HeaderScope))
+	}
 }
 
 // watermark is what to commit.

@@ -51,6 +51,12 @@ func (p *plan) routeOf(topic string) *route {
 	return p.routes[0]
 }
 
+// ours says whether a route of this plan wrote the copy. Anyone may write to a topic with the name of a retry topic.
+func (p *plan) ours(m *consumer.Message) bool {
+	scope := header(m, consumer.HeaderScope)
+	return slices.ContainsFunc(p.routes, func(rt *route) bool { return rt.pipe.Guard().Scope() == scope })
+}
+
 // routeOfCopy finds the pipeline of a message on a retry topic: by its origin, else by the scope that sent it there.
 func (p *plan) routeOfCopy(m *consumer.Message) *route {
 	if origin, err := consumer.ParsePosition(header(m, consumer.HeaderOrigin)); err == nil && p.byTopic[origin.Topic] != nil {
@@ -107,7 +113,7 @@ func (r *run) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	existing, err := r.cluster.withPrefix(ctx, retrytopic.Prefix(r.cfg.Group))
+	existing, err := r.cluster.retryTopics(ctx, r.cfg.Group)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/idemq/idemq/internal/lanes"
+	"github.com/idemq/idemq/internal/retrytopic"
 )
 
 // connect proves that a broker answers us, and says in one line what is wrong if none does: kafka-go's group would try for ever.
@@ -175,15 +176,15 @@ func topicProblem(t kafkago.Topic, brokers []string) error {
 	return nil
 }
 
-// withPrefix lists topics that begin with prefix.
-func (c *cluster) withPrefix(ctx context.Context, prefix string) ([]string, error) {
+// retryTopics lists those of group.
+func (c *cluster) retryTopics(ctx context.Context, group string) ([]string, error) {
 	meta, err := c.metadata(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: list topics: %w", err)
 	}
 	var names []string
 	for _, t := range meta.Topics {
-		if strings.HasPrefix(t.Name, prefix) && t.Error == nil {
+		if _, retry := retrytopic.Delay(group, t.Name); retry && t.Error == nil {
 			names = append(names, t.Name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/idemq/idemq/adapters/kafka"
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/dedupe"
 	"github.com/idemq/idemq/dedupe/memstore"
@@ -220,4 +221,52 @@ func settingsOf(t *testing.T, brokers []string, topic string) map[string]string 
 	require.NoError(t, err)
 	out["partitions"] = strconv.Itoa(len(meta.Topics[0].Partitions))
 	return out
+}
+
+func TestRetryTopics_DeadLettersOfAGroupWithOurPrefix_AreNotConsumed(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "orders", "invoices"))
+	other := config(t, c.ListenAddrs(), "invoices")
+	other.Group = "shop.retry"
+	r := start(t, other, newPipe(t, newGuard(t, "invoicing", nil), permanent))
+	produce(t, c.ListenAddrs(), "invoices", record{"k", "invoice-1", "v"})
+	listed(t, c.ListenAddrs(), "shop.retry.dlq", 1)
+	require.NoError(t, r.stop())
+
+	var e effects
+	r = start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", nil), e.apply))
+	produce(t, c.ListenAddrs(), "orders", record{"k", "order-1", "v"})
+	eventually(t, "the order", func() bool { return e.len() >= 1 })
+	require.Equal(t, []kafka.TopicPartition{{Topic: "orders"}}, r.State().Assigned)
+	require.NoError(t, r.stop())
+	require.Equal(t, []string{"order-1"}, e.ids())
+}
+
+// A record on a retry topic that another scope marked as a copy is not believed: it cannot take the identity of one of our messages.
+func TestRetryTopics_CopyOfAnotherScope_KeepsItsOwnIdentity(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "orders", "shop.retry.10ms"))
+	log := memstore.NewLog()
+	var e effects
+	var mu sync.Mutex
+	namespaces := map[string]string{}
+	r := start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", log), func(ctx context.Context, m *consumer.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		namespaces[m.ID()] = m.Namespace()
+		return e.apply(ctx, m)
+	}))
+	forged := func(id, scope string) kafkago.Message {
+		m := message(record{"k", id, "v"})
+		for name, value := range map[string]string{consumer.HeaderScope: scope, consumer.HeaderID: "order-1", consumer.HeaderNamespace: "orders", consumer.HeaderOrigin: "orders%2F0@0"} {
+			m.Headers = append(m.Headers, kafkago.Header{Key: name, Value: []byte(value)})
+		}
+		return m
+	}
+	require.NoError(t, writer(t, c.ListenAddrs(), "shop.retry.10ms").WriteMessages(context.Background(), forged("theirs", "invoicing")))
+	eventually(t, "it is consumed", func() bool { return e.len() == 1 })
+	produce(t, c.ListenAddrs(), "orders", record{"k", "order-1", "v"})
+	eventually(t, "the order itself", func() bool { return e.len() == 2 })
+	require.NoError(t, writer(t, c.ListenAddrs(), "shop.retry.10ms").WriteMessages(context.Background(), forged("x", "shop")))
+	eventually(t, "our copy is settled", func() bool { return sum(committed(t, c.ListenAddrs(), "shop", "shop.retry.10ms", 1)) == 2 })
+	require.NoError(t, r.stop())
+	require.Equal(t, map[string]string{"theirs": "shop.retry.10ms", "order-1": "orders"}, namespaces)
 }

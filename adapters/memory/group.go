@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/internal/retrytopic"
@@ -65,7 +64,7 @@ func (b *Broker) leave(c *Consumer) {
 // partitionsOf are those that group members who read these topics share: theirs, and the group's own retry topics. With b.mu held.
 func (b *Broker) partitionsOf(g *group, topics []string) (tps []topicPartition) {
 	for name, t := range b.topics {
-		if slices.Contains(topics, name) || strings.HasPrefix(name, retrytopic.Prefix(g.name)) {
+		if _, retry := retrytopic.Delay(g.name, name); retry || slices.Contains(topics, name) {
 			for p := range t.partitions {
 				tps = append(tps, topicPartition{name, p})
 			}

@@ -25,8 +25,8 @@ func text(d time.Duration) string {
 	return strings.ReplaceAll(s, "µ", "u") // not a letter of topic names; ParseDuration reads both
 }
 
-// Delay reads the delay from a name. False for a topic that is no retry topic of group. One with the prefix and no duration has delay 0: it
-// is consumed without waiting, since nobody else will.
+// Delay reads the delay from a name. False for a topic that is no retry topic of group. One with the prefix and no duration is none:
+// "shop.retry.dlq" has the dead letters of the group "shop.retry".
 func Delay(group, topic string) (delay time.Duration, ok bool) {
 	rest, ok := strings.CutPrefix(topic, Prefix(group))
 	if !ok {
@@ -34,7 +34,7 @@ func Delay(group, topic string) (delay time.Duration, ok bool) {
 	}
 	d, err := time.ParseDuration(rest)
 	if err != nil || d < 0 {
-		return 0, true
+		return 0, false
 	}
 	return d, true
 }

@@ -28,9 +28,10 @@ func TestNameAndDelay_GoThereAndBack(t *testing.T) {
 	}
 	_, ok := retrytopic.Delay("g", "orders")
 	require.False(t, ok)
-	d, ok := retrytopic.Delay("g", "g.retry.soon")
-	require.True(t, ok, "it has the prefix, so it is ours to consume")
-	require.Zero(t, d)
+	for _, other := range []string{"g.retry.dlq", "g.retry.retry.5m", "g.retry.", "g.retry.-5m", "g.retry.5m.dlq"} {
+		_, ok := retrytopic.Delay("g", other)
+		require.False(t, ok, "%s may belong to another group", other)
+	}
 }
 
 func FuzzDelay(f *testing.F) {
