@@ -29,6 +29,9 @@ func (g *Guard) Reopen(ctx context.Context, k Key, a Audit) (Record, error) {
 
 // Forget removes a key: its next delivery is new and WILL take effect again. ErrBusy while it is claimed. ErrUnavailable while Redis is configured
 // and away, with the log unchanged: a Done left there would be believed. After any error it may be called again.
+//
+// A delivery that read the log before, as a duplicate, may tell Redis Done afterwards, and the message would be answered as a duplicate still. So
+// where deliveries of the key may be under way, call Forget again one Timeout of the stores later, before the message is sent again.
 func (g *Guard) Forget(ctx context.Context, k Key, a Audit) error {
 	if err := g.forgetInRedis(ctx, "forget", k, a); err != nil { // first, so that Done in Redis goes on to imply done in the log
 		return err
