@@ -134,7 +134,7 @@ func TestOutcomes_OfTransactional(t *testing.T) {
 		"noeffect": {{verdict: dedupe.Claimed, row: done, redis: done}, failed, handedBack},
 		"written and committed": {
 			{verdict: dedupe.Claimed, row: done, redis: done, effects: 1},
-			{err: errHandler, row: done, redis: done, effects: 1},
+			{verdict: dedupe.Done, row: done, redis: done, effects: 1, anomaly: late},
 			{err: unavailable, row: done, redis: free, effects: 1},
 		},
 		"written and rolled back": {{err: dedupe.ErrNotApplied, row: free, failures: 1, redis: free}, failed, handedBack},

@@ -286,6 +286,12 @@ func (g *Guard) Fail(ctx context.Context, c *Claim, cause error) (out Outcome, f
 		if err != nil {
 			return Outcome{}, 0, err
 		}
+		if row.State == StateDone && row.Owner == c.owner && c.recorded() == RowWritten { // the handler's own commit, which the log did not see
+			g.anomaly(ctx, "error-after-commit", c.key, cause)
+			g.learn(ctx, c.told(row))
+			c.settle()
+			return Outcome{Verdict: Done, Record: row, Degraded: c.degraded}, 0, nil
+		}
 		if rec.Failures = row.Failures; row.State == StateDead { // to be taken up: counts start again
 			rec.Failures = 0
 		}
