@@ -195,7 +195,7 @@ func (b *batch) handle(ctx context.Context, ours []*member, claims []*dedupe.Cla
 	}
 	e, settled := b.p.handle(ctx, ms, claims)
 	defer settled()
-	b.complete(ctx, ours, claims, e) // first: their work is done
+	split = b.complete(ctx, ours, claims, e) // first: their work is done
 	for i, m := range ours {
 		one, whole := e.of(i, len(ours))
 		switch {
@@ -211,8 +211,8 @@ func (b *batch) handle(ctx context.Context, ours []*member, claims []*dedupe.Cla
 	return split
 }
 
-// complete ends the claims of those that succeeded.
-func (b *batch) complete(ctx context.Context, ours []*member, claims []*dedupe.Claim, e ended) {
+// complete ends the claims of those that succeeded, and returns those to split: their transaction was rolled back, whosever fault it was.
+func (b *batch) complete(ctx context.Context, ours []*member, claims []*dedupe.Claim, e ended) (split []*member) {
 	var good []*member
 	var cs []*dedupe.Claim
 	for i, m := range ours {
@@ -221,12 +221,18 @@ func (b *batch) complete(ctx context.Context, ours []*member, claims []*dedupe.C
 		}
 	}
 	if len(good) == 0 {
-		return
+		return nil
 	}
 	outs, errs := b.p.cfg.Guard.Complete(ctx, cs...)
 	for i, m := range good {
+		if errors.Is(errs[i], dedupe.ErrNotApplied) && len(ours) > 1 && e.cancelled == nil {
+			m.handBack(ctx, cs[i])
+			split = append(split, m)
+			continue
+		}
 		b.note(ctx, m)(m.completed(ctx, cs[i], ended{cancelled: e.cancelled}, outs[i], errs[i]))
 	}
+	return split
 }
 
 // apart hands one claim of a batch that failed as a whole back, uncounted. False: it has ended all the same, since the row says so or a

@@ -15,7 +15,8 @@ type Handler func(ctx context.Context, m *Message) error
 // until the failing message is alone, so handlers of batches must be able to run again (sqlstore.TransactionalBatch gives that for free).
 type BatchHandler func(ctx context.Context, ms []*Message) error
 
-// BatchError has one entry a message, nil where it was applied. With another number of entries it is an error like any other.
+// BatchError has one entry a message, nil where it was applied. With another number of entries it is an error like any other, and so it is
+// where the transaction of the batch took what did not fail back with it.
 type BatchError struct{ Errs []error }
 
 // Error counts, and tells the first.

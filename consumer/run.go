@@ -30,6 +30,7 @@ func protect(f func() error) error {
 type ended struct {
 	err       error
 	cancelled error // why the handler's context had ended, if that excuses it; its own timeout does not
+	together  bool  // err is about all messages, whatever a BatchError says
 }
 
 // of is the end of message i of n in a batch. whole says that err is about all of them, so that nobody knows whose fault it is.
@@ -38,10 +39,25 @@ func (e ended) of(i, n int) (one ended, whole bool) {
 	if e.err == nil || n == 1 && !errors.As(e.err, &each) {
 		return e, false
 	}
-	if errors.As(e.err, &each) && len(each.Errs) == n {
-		return ended{each.Errs[i], e.cancelled}, false
+	if errors.As(e.err, &each) && len(each.Errs) == n && !e.together {
+		return ended{err: each.Errs[i], cancelled: e.cancelled}, false
 	}
 	return e, n > 1
+}
+
+// rolledBackTogether says that the transaction of a batch took with it what did not fail: nothing of it is applied, and it is to be run
+// again without what failed.
+func rolledBackTogether(err error, claims []*dedupe.Claim) bool {
+	var each *BatchError
+	if !errors.As(err, &each) || len(each.Errs) != len(claims) {
+		return false
+	}
+	for i, c := range claims {
+		if each.Errs[i] == nil && c.Unrecorded() {
+			return true
+		}
+	}
+	return false
 }
 
 // handle runs the handler under its claims, which go on being renewed until the returned func is called: after they are settled.
@@ -68,7 +84,7 @@ func (p *Pipeline) handle(ctx context.Context, ms []*Message, claims []*dedupe.C
 		}
 		return p.cfg.Handler(hctx, ms[0])
 	})
-	e := ended{err: err}
+	e := ended{err: err, together: rolledBackTogether(err, claims)}
 	if cause := context.Cause(hctx); cause != nil && !errors.Is(cause, ErrHandlerTimeout) {
 		e.cancelled = cause
 	}

@@ -114,3 +114,50 @@ func TestProcess_RowIsInAnothersTransaction_IsWaitedForNoLongerThanBusyWait(t *t
 		require.Zero(t, w.state("a").Failures)
 	})
 }
+
+// A handler of batches says in its transaction which message failed, and all of it is rolled back: that was nobody else's failure.
+func TestProcessBatch_BatchErrorOfATransactionThatRolledBack_IsSplit(t *testing.T) {
+	for name, noted := range map[string]bool{"transaction of the log": true, "own transaction": false} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, []dedupe.Mode{dedupe.Transactional}, func(t *testing.T, w *world) {
+				p := w.pipeline(nil, func(c *consumer.Config) {
+					c.Policy.Retry.Attempts = 2
+					c.Handler = nil
+					c.BatchHandler = func(_ context.Context, ms []*consumer.Message) error {
+						tx := w.db.Begin()
+						e := &consumer.BatchError{Errs: make([]error, len(ms))}
+						for i, m := range ms {
+							if err := w.db.Record(tx, m.Claim()); err != nil {
+								return err
+							}
+							tx.Set(m.ID(), 1)
+							if m.ID() == "bad" {
+								e.Errs[i] = errNoStock
+							}
+						}
+						if errors.Is(e, errNoStock) {
+							for _, m := range ms {
+								if noted { // as a log does that sees the end of the transaction
+									m.Claim().Note(dedupe.NotRecorded)
+								}
+							}
+							return e
+						}
+						return tx.Commit()
+					}
+				})
+				ms := []*consumer.Message{order("a"), order("bad"), order("b"), order("c")}
+				for i, d := range p.ProcessBatch(t.Context(), ms, &w.letters) {
+					require.Equal(t, consumer.Ack, d.Action, "%d: %v", i, d.Err)
+				}
+				require.Equal(t, []string{consumer.ReasonExhausted}, w.letters.reasons())
+				require.Equal(t, "bad", w.letters.got[0].ID)
+				for _, id := range []string{"a", "b", "c"} {
+					require.Equal(t, 1, w.applied(id))
+					require.Zero(t, w.state(id).Failures)
+				}
+				require.Zero(t, w.applied("bad"))
+			})
+		})
+	}
+}

@@ -148,6 +148,14 @@ func (c *Claim) recorded() Recording {
 	return c.recording
 }
 
+// Unrecorded says that a handler which succeeded with c would be told ErrNotRecorded: Transactional, no row, no NoEffect. For runtimes of
+// batches: a transaction of many that rolls back takes the rows of all with it, whosever fault it was.
+func (c *Claim) Unrecorded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.guard.cfg.Mode == Transactional && c.recording == NotRecorded && !c.noEffect
+}
+
 // RowToRecord is the row that a Log writes for c: done, with what is known now. For implementers of Log.
 func (c *Claim) RowToRecord() CompleteRequest {
 	return CompleteRequest{
