@@ -16,12 +16,14 @@ type dialect struct {
 	ownHeartbeat bool
 	// commitHides: COMMIT succeeds although the server rolled the transaction back in the middle, after an error that a handler swallowed.
 	commitHides bool
+	// endHides: COMMIT succeeds where no transaction is open, as after a ROLLBACK that a handler sent as a statement.
+	endHides bool
 	// fault sorts an error of the driver by its code; faultOther for what has none.
 	fault func(error) fault
 }
 
 var dialects = map[Dialect]*dialect{
-	Postgres: {name: Postgres, numbered: true, quote: `"`, returning: true, ownHeartbeat: true, fault: postgresFault},
+	Postgres: {name: Postgres, numbered: true, quote: `"`, returning: true, ownHeartbeat: true, endHides: true, fault: postgresFault},
 	MySQL:    {name: MySQL, quote: "`", foundRows: true, commitHides: true, ownHeartbeat: true, fault: mysqlFault},
 	SQLite:   {name: SQLite, quote: `"`, returning: true, indexInSchema: true, fault: sqliteFault},
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 
 	"github.com/idemq/idemq/dedupe"
@@ -92,7 +93,7 @@ func (t *handlerTx) try(ctx context.Context, work func(tx *sqlx.Tx, fresh []bool
 	if ctx.Err() != nil { // the handler took longer than it had: its own failure, and no commit is sent
 		return opError("commit", "", fmt.Errorf("not sent: %w", context.Cause(ctx)))
 	}
-	if err := t.finish(ctx, tx); err != nil {
+	if err := t.finish(ctx, conn.Conn, tx); err != nil {
 		return err
 	}
 	t.note(dedupe.CommitUnknown) // as long as nobody has answered
@@ -139,8 +140,16 @@ func (t *handlerTx) workFailed(ctx context.Context, tx *sqlx.Tx, err error) erro
 }
 
 // finish writes the results that the handler set, and looks whether the rows are still there where a commit would not say.
-func (t *handlerTx) finish(ctx context.Context, tx *sqlx.Tx) error {
+func (t *handlerTx) finish(ctx context.Context, conn *sql.Conn, tx *sqlx.Tx) error {
 	looked := !t.l.d.commitHides
+	if t.l.d.endHides {
+		in, known := inTransaction(conn)
+		if known && !in {
+			t.end = handlerEnded
+			return keyError("record", t.cs[0].Key(), errRowGone)
+		}
+		looked = known
+	}
 	for _, i := range t.order {
 		if !t.fresh[i] {
 			continue
@@ -170,6 +179,17 @@ func (t *handlerTx) finish(ctx context.Context, tx *sqlx.Tx) error {
 		}
 	}
 	return nil
+}
+
+// inTransaction says whether the session of conn is in a transaction, where the driver is one that knows it without asking the server.
+func inTransaction(conn *sql.Conn) (in, known bool) {
+	err := conn.Raw(func(c any) error {
+		if c, ok := c.(*stdlib.Conn); ok {
+			in, known = c.Conn().PgConn().TxStatus() != 'I', true
+		}
+		return nil
+	})
+	return in, known && err == nil
 }
 
 // errRowGone: the row that was written first is not in the transaction any more.

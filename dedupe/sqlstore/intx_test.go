@@ -423,6 +423,24 @@ func TestInTx_HandlerRollsBackItself_IsItsOwnFailureAndCounts(t *testing.T) {
 	}
 }
 
+// A statement, which database/sql knows nothing of; in PostgreSQL the COMMIT after it succeeds.
+func TestInTx_HandlerSendsARollback_IsItsOwnFailureAndCounts(t *testing.T) {
+	onEach(t, all, func(t *testing.T, d database) {
+		s := newShop(t, d)
+		_, err := s.guard.Do(t.Context(), delivery("o-1"), func(ctx context.Context, _ *dedupe.Claim) error {
+			return s.log.InTx(ctx, func(tx *sqlx.Tx) error {
+				_, err := tx.ExecContext(ctx, "ROLLBACK")
+				return err
+			})
+		})
+		require.Error(t, err)
+		require.False(t, dedupe.IsOutage(err), err)
+		rec := inspect(t, s.log, s.key(t, "o-1"))
+		require.Equal(t, dedupe.StateFree, rec.State)
+		require.Equal(t, 1, rec.Failures)
+	})
+}
+
 // The row and the effect are there, whoever committed them: another run would apply twice.
 func TestInTx_HandlerCommitsItself_IsCommittedWhateverItReturns(t *testing.T) {
 	late := errors.New("the customer was not told")
