@@ -21,15 +21,20 @@ type letterWriter struct{ to *copies }
 // Topic is where the letters go, for the pipeline's log.
 func (l *letterWriter) Topic() string { return l.to.topic }
 
-// Publish writes the letter. One that is too large loses the text of its error; if it still is, trying again cannot help.
+// Publish writes the letter. One that is too large loses the text of its error; if it still is, trying again cannot help. Nor can it when
+// the topic is gone: making it is for the next start, or for an operator.
 func (l *letterWriter) Publish(ctx context.Context, d consumer.DeadLetter) error {
 	err := l.to.write(ctx, copyOf(d.Message, consumer.LetterHeaders(d, true)))
-	if err == nil || !tooLarge(err) {
-		return err
-	}
-	err = l.to.write(ctx, copyOf(d.Message, consumer.LetterHeaders(d, false)))
 	if err != nil && tooLarge(err) {
+		err = l.to.write(ctx, copyOf(d.Message, consumer.LetterHeaders(d, false)))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case tooLarge(err):
 		return fmt.Errorf("%w: %w; raise max.message.bytes of %q", consumer.ErrLetterRefused, err, l.to.topic)
+	case hopeless(err):
+		return fmt.Errorf("%w: %w", consumer.ErrLetterRefused, err)
 	}
 	return err
 }
@@ -58,7 +63,7 @@ func OpenDeadLetters(cfg Config, topic string) (*DeadLetterQueue, error) {
 		return nil, err
 	}
 	c := newCluster(cfg)
-	return &DeadLetterQueue{cfg: cfg, topic: topic, cluster: c, letters: &letterWriter{newCopies(c, topic, 0)}, origins: map[string]*copies{}}, nil
+	return &DeadLetterQueue{cfg: cfg, topic: topic, cluster: c, letters: &letterWriter{newCopies(c, topic)}, origins: map[string]*copies{}}, nil
 }
 
 // Topic is where the letters are.
@@ -142,7 +147,8 @@ func (q *DeadLetterQueue) listPartition(ctx context.Context, rt roundTripper, tp
 }
 
 // Resend writes the message to its origin topic, marked for the scope that buried it, and returns once every in-sync replica has it. A copy too many
-// is a duplicate that meets Done.
+// is a duplicate that meets Done. The mark takes some room: a message that was as large as the topic allows is refused until
+// the topic's max.message.bytes is raised.
 func (q *DeadLetterQueue) Resend(ctx context.Context, d consumer.DeadLetter) error {
 	if d.Message == nil || d.Message.Origin.Topic == "" {
 		return fmt.Errorf("kafka: resend a letter of %q: it does not say where the message came from", q.topic)
@@ -161,7 +167,7 @@ func (q *DeadLetterQueue) origin(topic string) (*copies, error) {
 		return nil, fmt.Errorf("kafka: resend to %q: %w", topic, errClosed)
 	}
 	if q.origins[topic] == nil {
-		q.origins[topic] = newCopies(q.cluster, topic, 0)
+		q.origins[topic] = newCopies(q.cluster, topic)
 	}
 	return q.origins[topic], nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -232,4 +233,62 @@ func TestList_ForeignMessage_IsAnErrorAndTheListGoesOn(t *testing.T) {
 	}
 	require.Equal(t, 1, good)
 	require.Equal(t, 1, bad)
+}
+
+// requireHaltForMissing lets "bad" meet a topic that was deleted.
+func requireHaltForMissing(t *testing.T, topic string, change func(*consumer.Config)) {
+	c := fake(t, kfake.SeedTopics(1, "orders"))
+	var runs atomic.Int64
+	r := start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", nil), func(_ context.Context, m *consumer.Message) error {
+		runs.Add(1)
+		if m.ID() == "bad" {
+			return consumer.Permanent(errStock)
+		}
+		return errStock
+	}, change))
+	eventually(t, "it runs", func() bool { return r.State().Phase == consumer.PhaseRunning })
+	deleteTopic(t, c.ListenAddrs(), topic)
+	produce(t, c.ListenAddrs(), "orders", record{"k", "bad", "v"})
+	err := r.wait()
+	require.ErrorContains(t, err, "halted at orders/0@0")
+	require.ErrorContains(t, err, `topic "`+topic+`" does not exist any more`)
+	require.ErrorContains(t, err, "create it: kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic "+topic+" --partitions 1")
+	require.EqualValues(t, 1, runs.Load(), "the handler is not run again and again")
+	require.Equal(t, []int64{0}, committed(t, c.ListenAddrs(), "shop", "orders", 1))
+}
+
+func TestDeadLetter_TopicIsGone_HaltsWithTheCommandThatMakesIt(t *testing.T) {
+	requireHaltForMissing(t, "shop.dlq", func(*consumer.Config) {})
+}
+
+func TestDeadLetter_NotAllowed_IsRefusedWithARemedy(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "shop.dlq"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "shop.dlq", Count: -1, Err: kerr.TopicAuthorizationFailed})
+	q := openLetters(t, c.ListenAddrs(), "shop.dlq")
+	err := q.Publish(context.Background(), consumer.DeadLetter{Message: kafka.FromKafka(message(record{"k", "id", "v"})), ID: "id", Scope: "shop", Reason: consumer.ReasonPermanent, DiedAt: time.Now()})
+	require.ErrorIs(t, err, consumer.ErrLetterRefused)
+	require.ErrorContains(t, err, "allow this user to Describe and Write the topic")
+}
+
+func TestRedrive_LetterOverOneMegabyte_IsSentAgain(t *testing.T) {
+	brokers := realBrokers(t)
+	topic := newTopic(t, brokers, testenv.Name(t), 1, entry("max.message.bytes", "5000000"))
+	cfg := config(t, brokers, topic)
+	cfg.Group = testenv.Name(t)
+	g := newGuard(t, testenv.Name(t), nil)
+	r := start(t, cfg, newPipe(t, g, permanent))
+	w := writer(t, brokers, topic)
+	w.BatchBytes = 4 << 20
+	require.NoError(t, w.WriteMessages(context.Background(), message(record{"k", "large", strings.Repeat("x", 2<<20)})))
+	eventually(t, "it is buried", func() bool { return sum(committed(t, brokers, cfg.Group, topic, 1)) == 1 })
+	require.NoError(t, r.stop())
+	q := openLetters(t, brokers, cfg.Group+".dlq")
+	report, err := consumer.Redrive(context.Background(), g, q, consumer.RedriveOptions{Audit: dedupe.Audit{By: "ops", Reason: "stock corrected"}})
+	require.NoError(t, err)
+	require.Empty(t, report.Failed)
+	require.Equal(t, 1, report.Redriven)
+	var e effects
+	r = start(t, cfg, newPipe(t, g, e.apply))
+	eventually(t, "its effect", func() bool { return e.len() == 1 })
+	require.NoError(t, r.stop())
 }

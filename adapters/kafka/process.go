@@ -66,7 +66,7 @@ func (p *partition) sendToRetry(ctx context.Context, rt *route, m *consumer.Mess
 			return lanes.Result{Action: lanes.Settle}
 		}
 		p.s.r.log.WarnContext(ctx, "cannot write to the retry topic; trying again", "topic", rt.retries[d.Tier].topic, "message", m.Position.String(), "err", err)
-		if tooLarge(err) {
+		if hopeless(err) {
 			return p.halt(ctx, rt, m, consumer.Disposition{Err: err})
 		}
 		if lanes.Sleep(p.s.over, troubles.next()) != nil {

@@ -11,6 +11,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -269,4 +270,21 @@ func TestRetryTopics_CopyOfAnotherScope_KeepsItsOwnIdentity(t *testing.T) {
 	eventually(t, "our copy is settled", func() bool { return sum(committed(t, c.ListenAddrs(), "shop", "shop.retry.10ms", 1)) == 2 })
 	require.NoError(t, r.stop())
 	require.Equal(t, map[string]string{"theirs": "shop.retry.10ms", "order-1": "orders"}, namespaces)
+}
+
+func TestRetryTopics_NotAllowed_HaltsInsteadOfTryingForEver(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "orders"))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "shop.retry.1h", Count: -1, Err: kerr.TopicAuthorizationFailed})
+	var runs atomic.Int64
+	r := start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", nil), func(context.Context, *consumer.Message) error {
+		runs.Add(1)
+		return errStock
+	}, tiers(5, time.Hour)))
+	produce(t, c.ListenAddrs(), "orders", record{"k", "id-0", "v"})
+	err := r.wait()
+	require.ErrorContains(t, err, "halted at orders/0@0")
+	require.ErrorContains(t, err, `write to "shop.retry.1h"`)
+	require.ErrorContains(t, err, "allow this user to Describe and Write the topic")
+	require.EqualValues(t, 1, runs.Load())
+	require.Equal(t, []int64{0}, committed(t, c.ListenAddrs(), "shop", "orders", 1))
 }

@@ -76,17 +76,16 @@ func (r *run) prepare() error {
 	}
 	r.transport = r.cluster.transport(r.plan.topics()...)
 	r.client = &kafkago.Client{Addr: r.cluster.addr, Timeout: requestTimeout, Transport: r.transport}
-	limits := map[string]int{}
+	side := map[string]*sideTopic{}
 	for _, s := range r.plan.side {
-		limits[s.name] = s.source.maxMessage
+		side[s.name] = s
 	}
 	for _, rt := range r.plan.routes {
 		if name := letterTopic(r.cfg.Group, rt.policy); name != "" {
-			rt.letters = &letterWriter{newCopies(r.cluster, name, limits[name])}
+			rt.letters = &letterWriter{r.cluster.copiesTo(side[name])}
 		}
 		for _, tier := range rt.policy.Retry.Tiers {
-			name := retrytopic.Name(r.cfg.Group, tier)
-			rt.retries = append(rt.retries, newCopies(r.cluster, name, limits[name]))
+			rt.retries = append(rt.retries, r.cluster.copiesTo(side[retrytopic.Name(r.cfg.Group, tier)]))
 		}
 	}
 	return nil
