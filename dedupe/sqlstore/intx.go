@@ -16,7 +16,8 @@ import (
 //
 // fn may run more than once: after a deadlock or a serialization failure the transaction is rolled back and begun again. So it does
 // nothing outside of tx, and leaves behind what its last run set. It does not commit or roll back itself, and it returns the errors of its
-// statements: a deadlock that is swallowed has rolled back the row too.
+// statements: a deadlock that is swallowed has rolled back the row too. A transaction that it ended all the same is looked up: committed with
+// the row it is done, else it is a failure of the handler's own, also where it returned nil.
 //
 // The handler's errors are as those of Log.InTx.
 func Transactional[M dedupe.Holder](l *Log, fn func(ctx context.Context, tx *sqlx.Tx, m M) error) func(context.Context, M) error {
