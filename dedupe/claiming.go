@@ -30,6 +30,7 @@ type attempt struct {
 	redis    Reply // zero when Redis was not asked
 	inStore  bool  // Redis holds, or may hold, a claim of ours
 	phantom  bool  // the authority may hold a claim of our owner without our knowing
+	kept     bool  // phantom: it did hold the claim once
 	degraded bool
 	start    time.Time // of the question, for hooks
 	sent     time.Time // of the last statement that may have made a claim: its lease counts from here
@@ -69,8 +70,8 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 	}
 	g.completeGivenUp(ctx, open)
 	for _, a := range undecided(open) {
-		if old := g.unsettled.takeOwner(a.key); old != "" {
-			a.req.Owner, a.phantom = old, true
+		if old, kept := g.unsettled.takeOwner(a.key); old != "" {
+			a.req.Owner, a.phantom, a.kept = old, true, kept
 		}
 	}
 	g.askRedis(ctx, undecided(open))
@@ -91,7 +92,7 @@ func (g *Guard) ClaimBatch(ctx context.Context, ds []Delivery) (outs []Outcome, 
 		}
 		g.inFlight.Done()
 		if a.phantom {
-			g.unsettled.change(a.key, func(m *memory) { m.owner = a.req.Owner })
+			g.unsettled.change(a.key, func(m *memory) { m.owner, m.kept = a.req.Owner, a.kept })
 		}
 	}
 	outs, errs = make([]Outcome, len(ds)), make([]error, len(ds))

@@ -379,15 +379,19 @@ func (g *Guard) release(ctx context.Context, c *Claim, failed bool) (int, error)
 	}
 	store, name := g.authority()
 	var rep Reply
-	tries := 0
+	tries, arrived := 0, false
 	untilKnown(ctx, func() bool {
 		rep = ask(ctx, g, name, "release", store.Release, req)[0]
 		tries++
+		arrived = arrived || !errors.Is(rep.Err, ErrUnavailable) || errors.Is(rep.Err, ErrOutcomeUnknown)
 		return IsOutage(rep.Err) && tries < 3
 	})
 	if rep.Err != nil {
 		if errors.Is(rep.Err, ErrStale) && rep.Record.State >= StateDead { // such as a row that was committed after all
 			g.learn(ctx, c.told(rep.Record))
+		}
+		if !arrived && g.cfg.Mode != Transactional { // the next delivery in this process has the claim, and nobody has died
+			g.unsettled.change(c.key, func(m *memory) { m.owner, m.kept = c.owner, true })
 		}
 		return c.rec.Failures, opError("release", c.key, rep.Err)
 	}

@@ -265,3 +265,32 @@ func TestProtocol3_NoEffectThatWaitsForALock_IsBusy(t *testing.T) {
 	require.Equal(t, dedupe.StateFree, w.inRedis("A").State)
 	closes(t, w.Guard)
 }
+
+// The authority was away when the claim was to be freed, for longer than the lease: nobody died, and this process knows.
+func TestRelease_ThatSurelyDidNotArrive_IsNoDeathForThisProcess(t *testing.T) {
+	inEachMode(t, leasedModes, func(t *testing.T, mode dedupe.Mode) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, mode)
+			for range 5 {
+				c := w.claim(w.Guard, delivery("A"))
+				w.authorityWire().fails(refused)
+				_, errs := w.Release(context.Background(), dedupe.ReleaseReason{HandBack: true}, c)
+				require.ErrorIs(t, errs[0], dedupe.ErrUnavailable)
+				time.Sleep(2 * lease)
+				_, err := w.Claim(context.Background(), delivery("A"))
+				require.ErrorIs(t, err, dedupe.ErrUnavailable)
+				time.Sleep(2 * lease)
+				w.authorityWire().fails(fine)
+			}
+			c := w.claim(w.Guard, delivery("A"))
+			deaths, _ := c.Deaths()
+			require.Zero(t, deaths)
+
+			time.Sleep(2 * lease) // as it looks to another process
+			deaths, _ = w.claim(w.process(), delivery("A")).Deaths()
+			require.Equal(t, 1, deaths)
+			_, err := w.Complete(context.Background(), c)
+			require.ErrorIs(t, err[0], dedupe.ErrStale)
+		})
+	})
+}

@@ -1,6 +1,8 @@
 package dedupe
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,6 +22,7 @@ type unsettled struct {
 type memory struct {
 	at    time.Time // monotonic
 	owner Owner     // of a claim whose answer was given up, and with which neither release nor Dead was sent
+	kept  bool      // owner did hold the claim, and its release surely did not arrive
 	busy  time.Time // when Redis first said Busy in a row
 	claim *Claim    // its handler returned success, and its completion was given up
 }
@@ -31,20 +34,21 @@ func (u *unsettled) claimOf(k Key) *Claim {
 	return u.keys[k].claim
 }
 
-// takeOwner hands out the owner of a claim of k whose answer was given up; empty if there is none or its lease is over. It is handed out
-// once: to a store, two deliveries that ask with one owner both hold the claim.
-func (u *unsettled) takeOwner(k Key) (owner Owner) {
+// takeOwner hands out the owner of a claim of k whose answer was given up; empty if there is none or its lease is over, unless it was kept:
+// taken over by another owner, its claim would count as a death. It is handed out once: to a store, two deliveries that ask with one owner both hold
+// the claim.
+func (u *unsettled) takeOwner(k Key) (owner Owner, kept bool) {
 	u.change(k, func(m *memory) {
 		age := time.Since(m.at)
-		if age <= u.lease {
-			owner = m.owner
+		if age <= u.lease || m.kept {
+			owner, kept = m.owner, m.kept
 		}
-		m.owner = ""
+		m.owner, m.kept = "", false
 		if age > 2*u.lease {
 			m.busy = time.Time{}
 		}
 	})
-	return owner
+	return owner, kept
 }
 
 // change applies f to what is known of k; a zero result is forgotten.
@@ -67,21 +71,26 @@ func (u *unsettled) change(k Key, f func(*memory)) {
 	u.keys[k] = m
 }
 
-// makeRoom drops what is over, and then anything but claims to complete until a tenth is free, so that a full memory is not looked
-// through for each message. Map order is random, which is fair enough.
+// makeRoom drops what is over, then anything but claims to complete until a tenth is free, so that a full memory is not looked
+// through for each message, and then the oldest of those. Map order is random, which is fair enough.
 func (u *unsettled) makeRoom() {
 	for k, m := range u.keys {
 		if m.claim == nil && time.Since(m.at) > u.lease {
 			delete(u.keys, k)
 		}
 	}
+	const room = maxUnsettled - maxUnsettled/10
 	for k, m := range u.keys {
-		if len(u.keys) <= maxUnsettled-maxUnsettled/10 {
+		if len(u.keys) <= room {
 			return
 		}
 		if m.claim == nil {
 			delete(u.keys, k)
 		}
+	}
+	byAge := slices.SortedFunc(maps.Keys(u.keys), func(a, b Key) int { return u.keys[a].at.Compare(u.keys[b].at) })
+	for _, k := range byAge[:max(len(byAge)-room, 0)] {
+		delete(u.keys, k)
 	}
 }
 
