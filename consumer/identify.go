@@ -19,8 +19,11 @@ func (p *Pipeline) identify(m *Message) error {
 			return err
 		}
 	}
-	if m.id != "" {
+	if m.id != "" && (m.OwnRetry || !p.another(m)) {
 		return nil
+	}
+	if m.id != "" { // a service forwarded the headers with a message of its own
+		m.id, m.namespace, m.redriven, m.Origin = "", "", false, m.Position
 	}
 	if !p.cfg.SharedIDs {
 		m.namespace = m.Origin.Topic
@@ -34,7 +37,7 @@ func (p *Pipeline) identify(m *Message) error {
 }
 
 // marked says whether m is a dead letter of our scope that was sent again, on its own retry topics or where it came from. A mark that a
-// service carried on to another topic is none.
+// service carried on to another topic is none, nor one on a message with another id (another).
 func (m *Message) marked() bool {
 	mark, _, err := m.Headers.decoded(HeaderRedrive)
 	if err != nil || mark != m.scope {
@@ -46,6 +49,19 @@ func (m *Message) marked() bool {
 	}
 	origin, err := ParsePosition(text)
 	return err == nil && (m.OwnRetry || origin.Topic == m.Topic)
+}
+
+// another says that a message with the headers of a redriven copy has an id of its own. Ids that depend on where a message lies say nothing
+// about a copy, which lies elsewhere.
+func (p *Pipeline) another(m *Message) bool {
+	id, err := p.extract(m)
+	if err != nil || id == m.id {
+		return false
+	}
+	elsewhere := *m
+	elsewhere.Position, elsewhere.Origin, elsewhere.BrokerID = Position{Topic: m.Topic, Offset: -1}, Position{}, ""
+	moved, err := p.extract(&elsewhere)
+	return err == nil && moved == id
 }
 
 // readCopy takes identity from the headers of a copy.

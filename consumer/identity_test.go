@@ -98,3 +98,47 @@ func TestProcess_IdentityHeaders_AreBelievedOnOwnCopiesOnly(t *testing.T) {
 		require.Equal(t, dedupe.StateDead, w.state("c").State)
 	})
 }
+
+// A service that reads a topic and writes to it as well, with all headers of a redriven copy and an id of its own.
+func TestProcess_MarkForwardedOnItsOwnTopic_DoesNotChangeIdentity(t *testing.T) {
+	inModes(t, modes, func(t *testing.T, w *world) {
+		die := func(context.Context, *consumer.Message) error { return consumer.Permanent(errNoStock) }
+		trusting := func(c *consumer.Config) {
+			c.Fingerprint = func(*consumer.Message) (dedupe.Fingerprint, error) { return dedupe.NoFingerprint, nil }
+		}
+		w.pipeline(die, trusting).Process(t.Context(), order("a"), &w.letters)
+		p := w.pipeline(fine, trusting)
+		again := resent(w.letters.got[0])
+		require.Equal(t, dedupe.Claimed, p.Process(t.Context(), again, &w.letters).Verdict)
+		require.Equal(t, 1, w.applied("a"))
+
+		next := order("b")
+		next.Headers = append(again.Headers, next.Headers...)
+		require.Equal(t, dedupe.Claimed, p.Process(t.Context(), next, &w.letters).Verdict)
+		require.Equal(t, "b", next.ID())
+		require.Equal(t, next.Position, next.Origin)
+		require.Equal(t, 1, w.applied("b"))
+	})
+}
+
+// The copy lies elsewhere, so its position is another one, and it is the same message all the same.
+func TestRedrive_OfAMessageWhoseIDIsItsPosition_TakesEffect(t *testing.T) {
+	for name, brokerID := range map[string]string{"position": "", "broker's id": "7F0000010001"} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, modes, func(t *testing.T, w *world) {
+				position := func(c *consumer.Config) { c.ID = consumer.IDFromPosition() }
+				m := order("a")
+				m.BrokerID = brokerID
+				w.pipeline(func(context.Context, *consumer.Message) error { return consumer.Permanent(errNoStock) }, position).Process(t.Context(), m, &w.letters)
+				copied := resent(w.letters.got[0])
+				if brokerID != "" {
+					copied.BrokerID = "7F0000010002"
+				}
+				d := w.pipeline(fine, position).Process(t.Context(), copied, &w.letters)
+				require.Equal(t, dedupe.Claimed, d.Verdict, "%v", d.Err)
+				require.Equal(t, m.ID(), copied.ID())
+				require.Equal(t, 1, w.applied(m.ID()))
+			})
+		})
+	}
+}

@@ -24,7 +24,7 @@ type Message struct {
 	// UNIQ_KEY); empty on Kafka. IDFromPosition prefers it.
 	BrokerID string
 	// OwnRetry says that the adapter read the message from a retry topic of its own group: there, and on copies on their origin topic that are
-	// marked for our scope, the idemq-* headers are believed. Everywhere else they are ignored: a service that forwards all headers must not
+	// marked for our scope (unless the id function finds another id in them), the idemq-* headers are believed. Everywhere else they are ignored: a service that forwards all headers must not
 	// change identity.
 	OwnRetry bool
 	// Raw is the client's own message (kafka.Message, *primitive.MessageExt).
