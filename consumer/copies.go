@@ -12,7 +12,7 @@ import (
 // Headers of dead letters and retries, the same on all brokers. Values are percent-encoded (url.PathEscape), since ids and namespaces may
 // hold any bytes.
 const (
-	HeaderID         = "idemq-id"
+	HeaderID         = "idemq-id"          // up to 4 KiB; longer ones are found in the copy as in the original
 	HeaderNamespace  = "idemq-namespace"   // the origin topic, or what stands for it
 	HeaderScope      = "idemq-scope"       // who wrote the copy
 	HeaderOrigin     = "idemq-origin"      // topic/partition@offset
@@ -58,11 +58,15 @@ func (h Headers) decoded(name string) (string, bool, error) {
 // identityHeaders are what a copy needs to stay the same message wherever it is read.
 func identityHeaders(m *Message, scope, namespace, id string) Headers {
 	h := m.Headers.foreign().with(HeaderScope, scope).with(HeaderOrigin, m.origin().String())
-	if id != "" {
+	if id != "" && len(id) <= maxHeaderID {
 		h = h.with(HeaderID, id).with(HeaderNamespace, namespace)
 	}
 	return h
 }
+
+// maxHeaderID bounds the ids that copies carry: a longer one could make a copy larger than the broker takes, and then its message could neither be
+// parked nor retried. The id function finds it again, in what it found it in first, which the copy carries unchanged.
+const maxHeaderID = 4 << 10
 
 // RetryHeaders are the headers of m's copy on a retry topic, after Process returned d for it. The broker's record carries m's key and
 // value unchanged. A copy of a marked message stays marked.

@@ -19,7 +19,7 @@ const (
 // DeadLetter is a message with the reason of its death.
 type DeadLetter struct {
 	Message   *Message
-	ID        string // empty: there was none
+	ID        string // empty: there was none, or, when read from a dead-letter topic, it was longer than 4 KiB
 	Scope     string // who buried it
 	Namespace string
 	Reason    string // one of the Reason constants

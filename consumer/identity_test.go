@@ -142,3 +142,52 @@ func TestRedrive_OfAMessageWhoseIDIsItsPosition_TakesEffect(t *testing.T) {
 		})
 	}
 }
+
+// Ids travel in headers of copies, percent-encoded. A huge one could make a copy that no broker takes.
+func TestProcess_HugeID_TravelsWithoutAHeaderAndStaysTheSame(t *testing.T) {
+	huge := strings.Repeat("é", 64<<10)
+	inModes(t, modes, func(t *testing.T, w *world) {
+		fail := true
+		p := w.pipeline(func(context.Context, *consumer.Message) error {
+			if fail {
+				return errNoStock
+			}
+			return nil
+		}, func(c *consumer.Config) {
+			c.Policy = consumer.Policy{Order: consumer.OrderNone, Retry: consumer.Retry{Attempts: 2, InPlace: 1, Tiers: []time.Duration{time.Second}}}
+		})
+		m := order(huge)
+		d := p.Process(t.Context(), m, &w.letters)
+		retry := &consumer.Message{
+			Position: consumer.Position{Topic: "inventory.retry.1s", Offset: 1}, Value: m.Value,
+			Headers: consumer.RetryHeaders(m, d), OwnRetry: true,
+		}
+		require.Less(t, size(retry.Headers), size(m.Headers)+1024)
+		d = p.Process(t.Context(), retry, &w.letters)
+		require.Equal(t, dedupe.Dead, d.Verdict, "the second failure of the same message")
+		require.Equal(t, 2, d.Failures)
+
+		died := w.letters.got[0]
+		stored := *died.Message
+		stored.Headers = consumer.LetterHeaders(died, true)
+		require.Less(t, size(stored.Headers), size(m.Headers)+1024)
+		letter, err := consumer.ParseLetter(&stored)
+		require.NoError(t, err)
+		w.letters.got[0] = letter
+		rep, err := consumer.Redrive(t.Context(), w.guard(), &w.letters, consumer.RedriveOptions{})
+		require.NoError(t, err)
+		require.Equal(t, 1, rep.Redriven)
+		fail = false
+		d = p.Process(t.Context(), resent(w.letters.sent[0]), &w.letters)
+		require.Equal(t, dedupe.Claimed, d.Verdict, "%v", d.Err)
+		require.Equal(t, 1, w.applied(huge))
+		require.Equal(t, dedupe.Done, p.Process(t.Context(), m, &w.letters).Verdict)
+	})
+}
+
+func size(hs consumer.Headers) (n int) {
+	for _, h := range hs {
+		n += len(h.Name) + len(h.Value)
+	}
+	return n
+}
