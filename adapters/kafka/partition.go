@@ -39,6 +39,9 @@ type partition struct {
 	mu     sync.Mutex
 	jumped *int64 // where to go on after an offset was out of range, whatever the watermark says
 	lost   bool   // the topic is gone: no offset means anything any more
+	// the first dead letter whose key goes no further, and whether the whole partition stands still by now
+	blocked error
+	stands  bool
 }
 
 func newPartition(s *session, tp TopicPartition, offset int64) *partition {

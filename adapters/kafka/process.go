@@ -41,7 +41,11 @@ func (p *partition) process(ctx context.Context, ms []*consumer.Message) (result
 func (p *partition) obey(ctx context.Context, rt *route, m *consumer.Message, d consumer.Disposition) lanes.Result {
 	switch d.Action {
 	case consumer.Ack:
-		return lanes.Result{Action: lanes.Settle, Block: d.Letter && rt.policy.AfterLetter == consumer.Block}
+		block := d.Letter && rt.policy.AfterLetter == consumer.Block
+		if block {
+			p.block(ctx, m)
+		}
+		return lanes.Result{Action: lanes.Settle, Block: block}
 	case consumer.Halt:
 		return p.halt(ctx, rt, m, d)
 	}

@@ -173,6 +173,12 @@ func (r *run) describe(s *State) {
 	s.Phase, s.Err = r.phase, nil
 	for _, p := range r.parts {
 		s.Assigned = append(s.Assigned, p.tp)
+		if err := p.blockedBy(); err != nil {
+			if s.Blocked == nil {
+				s.Blocked = map[TopicPartition]error{}
+			}
+			s.Blocked[p.tp] = err
+		}
 	}
 	if len(r.left) > 0 {
 		s.Left = map[TopicPartition]error{}

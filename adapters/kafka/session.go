@@ -119,6 +119,7 @@ func (s *session) work(k *committer) {
 		case <-t.C:
 			s.commit(k, false)
 			s.r.tellLag(s.over, s.parts)
+			s.tellStanding()
 		}
 	}
 }

@@ -11,6 +11,10 @@ type State struct {
 	Assigned []TopicPartition
 	// Left alone by consumer.PausePartition, and why, until the next rebalance or start.
 	Left map[TopicPartition]error
+	// Blocked have a key that goes no further since one of its messages became a dead letter (consumer.Block), and name the first such message. The
+	// other keys go on until Config.MaxAhead messages, or half the guard's retention, lie beyond the key's next message; then
+	// the partition stands still, which the error says too, until the next rebalance or start.
+	Blocked map[TopicPartition]error
 }
 
 // State says what the consumer is doing now.
