@@ -22,10 +22,12 @@ type downLog struct {
 	*memstore.Log
 	down   atomic.Bool
 	probes atomic.Int64
+	asked  atomic.Int64 // claims while it was away
 }
 
 func (l *downLog) Claim(ctx context.Context, reqs []dedupe.ClaimRequest) []dedupe.Reply {
 	if l.down.Load() {
+		l.asked.Add(1)
 		out := make([]dedupe.Reply, len(reqs))
 		for i := range out {
 			out[i].Err = dedupe.ErrUnavailable
@@ -78,6 +80,33 @@ func TestOutage_FetchingStops_MembershipGoesOn_NothingIsLostOrCounted(t *testing
 	require.NoError(t, r.stop())
 	e.once(t, recs)
 	require.Len(t, gens.all(), 1, "no partition moved")
+}
+
+// Copies of every route run in the first route's pool, which stays open when the store of another one is away.
+func TestOutage_OfAnotherRoute_PausesItsCopiesOnRetryTopics(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(1, "orders", "refunds"))
+	log := &downLog{Log: memstore.NewLog()}
+	var e effects
+	var runs atomic.Int64
+	refunds := newPipe(t, newGuard(t, "refunds", log), func(ctx context.Context, m *consumer.Message) error {
+		if runs.Add(1) == 1 {
+			log.down.Store(true)
+			return errStock
+		}
+		return e.apply(ctx, m)
+	}, tiers(5, 200*time.Millisecond))
+	r := start(t, config(t, c.ListenAddrs(), "orders"), newPipe(t, newGuard(t, "shop", nil), e.apply), kafka.Route{Topics: []string{"refunds"}, Pipeline: refunds})
+	produce(t, c.ListenAddrs(), "refunds", record{"k", "refund", "v"})
+	eventually(t, "paused by the outage", func() bool { return r.State().Phase == consumer.PhasePaused })
+	probes := log.probes.Load()
+	eventually(t, "the store was asked a few times", func() bool { return log.probes.Load() >= probes+4 })
+	require.EqualValues(t, 1, log.asked.Load(), "the copy does not ask as long as the gate is closed")
+	produce(t, c.ListenAddrs(), "orders", record{"k", "order", "v"})
+	eventually(t, "the other route goes on", func() bool { return e.len() == 1 })
+	log.down.Store(false)
+	eventually(t, "both effects", func() bool { return e.len() == 2 })
+	require.NoError(t, r.stop())
+	require.Equal(t, []string{"order", "refund"}, e.ids())
 }
 
 func TestOutage_StoppedMeanwhile_DropsWhatWaitsUncommitted(t *testing.T) {

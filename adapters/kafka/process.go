@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/idemq/idemq/consumer"
 	"github.com/idemq/idemq/internal/lanes"
@@ -20,6 +21,9 @@ func (p *partition) process(ctx context.Context, ms []*consumer.Message) (result
 	rt := p.route
 	if p.retry {
 		rt = p.s.r.plan.routeOfCopy(ms[0])
+		if phase, _ := rt.gate.Phase(); rt != p.route && phase == consumer.PhasePaused { // the pool here is another route's, and open
+			return []lanes.Result{{Action: lanes.Retry, After: time.Second}}
+		}
 	}
 	var ds []consumer.Disposition
 	if p.route.batchMax > 1 && !p.retry {
