@@ -62,7 +62,9 @@ type Config struct {
 	// Rebalance is how long members may take to finish their work in a rebalance; default 30 s, or 10 s more than the longest drain timeout of
 	// a pipeline if that is longer. At least the drain timeout and 5 s.
 	Rebalance time.Duration
-	// WatchPartitions is how often the topics are looked at for new partitions, and for their deletion; default 5 s.
+	// WatchPartitions is how often the topics are looked at for new partitions, and for their deletion; default 5 s. A fetch that meets no such
+	// partition has them looked at at once. What nobody can see, since this client reads no topic ids: a topic that is deleted and made anew
+	// within a moment and holds more records than were consumed before the next fetch reaches it. Stop the group, or delete its offsets, before you do that.
 	WatchPartitions time.Duration
 	// WaitForTopic: a topic that is deleted while it is consumed is waited for, and consumed from its beginning, or its end if OutOfRange is
 	// Latest. Default: Run ends with an error when a topic has been gone for 30 s, and OutOfRange decides when it is back earlier.
