@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/idemq/idemq/internal/broadcast"
 )
@@ -14,6 +15,7 @@ type gate struct {
 	mu      sync.Mutex
 	inside  int
 	alone   bool
+	turn    int // of those that were alone
 	waiting int // to be alone
 	changed broadcast.Signal
 }
@@ -40,8 +42,25 @@ func (g *gate) enter(ctx context.Context, alone bool) error {
 		}
 	}
 	g.inside++
-	g.alone = alone
+	if g.alone = alone; alone {
+		g.turn++
+	}
 	return nil
+}
+
+// overdue lets the others in after d beside the one that is alone: it may never leave. stop is for when it does.
+func (g *gate) overdue(d time.Duration) (stop func() bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	turn := g.turn
+	return time.AfterFunc(d, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.turn == turn {
+			g.alone = false
+			g.changed.Fire()
+		}
+	}).Stop
 }
 
 func (g *gate) leave() {

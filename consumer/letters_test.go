@@ -272,3 +272,32 @@ func TestProcess_HungHandlerBesideAKiller_OthersGoOn(t *testing.T) {
 		require.Equal(t, 1, w.applied("killer"))
 	})
 }
+
+func TestProcess_KillerHangsAlone_OthersGoOn(t *testing.T) {
+	inModes(t, []dedupe.Mode{dedupe.Logged, dedupe.RedisOnly}, func(t *testing.T, w *world) {
+		for range 2 {
+			_, err := w.guard().Claim(t.Context(), dedupe.Delivery{ID: "killer", Namespace: "orders", Fingerprint: dedupe.NoFingerprint})
+			require.NoError(t, err)
+			time.Sleep(lease + time.Second)
+		}
+		free := make(chan struct{})
+		p := w.pipeline(func(_ context.Context, m *consumer.Message) error {
+			if m.ID() == "killer" {
+				<-free
+			}
+			return nil
+		})
+		ended := make(chan consumer.Disposition)
+		killer := order("killer")
+		go func() { ended <- p.Process(t.Context(), killer, &w.letters) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, id := range []string{"a", "b"} {
+			require.Equal(t, consumer.Ack, p.Process(ctx, order(id), &w.letters).Action)
+			require.Equal(t, 1, w.applied(id))
+		}
+		close(free)
+		<-ended
+	})
+}

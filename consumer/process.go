@@ -80,6 +80,9 @@ func (t *task) attempt(ctx context.Context) (d Disposition, here bool) {
 		return again(Draining, 0, err), false
 	}
 	defer t.p.gate.leave()
+	if t.d.Alone {
+		defer t.p.gate.overdue(t.p.aloneWait())()
+	}
 	out, err := t.p.cfg.Guard.Claim(ctx, t.d)
 	switch {
 	case err != nil:
