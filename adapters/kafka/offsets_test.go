@@ -130,7 +130,8 @@ func produceTo(t *testing.T, brokers []string, topic string, partition int, id s
 	defer cancel()
 	eventually(t, "a produced record", func() bool {
 		res, err := cl.Produce(ctx, &kafkago.ProduceRequest{Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{
-			Value: kafkago.NewBytes([]byte("v")), Headers: []kafkago.Header{{Key: kafka.HeaderMessageID, Value: []byte(id)}}})})
+			Value: kafkago.NewBytes([]byte("v")), Headers: []kafkago.Header{{Key: kafka.HeaderMessageID, Value: []byte(id)}},
+		})})
 		return err == nil && res.Error == nil
 	})
 }
