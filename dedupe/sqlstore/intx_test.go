@@ -389,7 +389,7 @@ func TestInTx_RolledBackInTheMiddle_IsNotTakenForCommitted(t *testing.T) {
 // "Nothing to do for this one": a handler that rolls back itself must not come again for ever as an outage of the database.
 func TestInTx_HandlerRollsBackItself_IsItsOwnFailureAndCounts(t *testing.T) {
 	more := errors.New("no stock")
-	for name, end := range map[string]struct {
+	ends := map[string]struct {
 		returned error
 		result   []byte
 	}{
@@ -398,29 +398,28 @@ func TestInTx_HandlerRollsBackItself_IsItsOwnFailureAndCounts(t *testing.T) {
 		"returns an error of its own":    {returned: more},
 		"returns that the tx has ended":  {returned: sql.ErrTxDone},
 		"returns both, and has a result": {returned: errors.Join(more, sql.ErrTxDone), result: []byte("nothing sold")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			onEach(t, all, func(t *testing.T, d database) {
-				s := newShop(t, d)
-				for failures := 1; failures <= 2; failures++ {
-					_, err := s.guard.Do(t.Context(), delivery("o-1"), func(ctx context.Context, c *dedupe.Claim) error {
-						return s.log.InTx(ctx, func(tx *sqlx.Tx) error {
-							return errors.Join(s.sell(ctx, tx, "o-1"), c.SetResult(end.result), tx.Rollback(), end.returned)
-						})
-					})
-					require.Error(t, err)
-					require.False(t, dedupe.IsOutage(err), err)
-					if end.returned != nil {
-						require.ErrorIs(t, err, end.returned)
-					}
-					rec := inspect(t, s.log, s.key(t, "o-1"))
-					require.Equal(t, dedupe.StateFree, rec.State)
-					require.Equal(t, failures, rec.Failures)
-				}
-				require.Zero(t, s.sold(t, "o-1"))
-			})
-		})
 	}
+	onEach(t, all, func(t *testing.T, d database) {
+		s := newShop(t, d)
+		for id, end := range ends {
+			for failures := 1; failures <= 2; failures++ {
+				_, err := s.guard.Do(t.Context(), delivery(id), func(ctx context.Context, c *dedupe.Claim) error {
+					return s.log.InTx(ctx, func(tx *sqlx.Tx) error {
+						return errors.Join(s.sell(ctx, tx, id), c.SetResult(end.result), tx.Rollback(), end.returned)
+					})
+				})
+				require.Error(t, err, id)
+				require.False(t, dedupe.IsOutage(err), err)
+				if end.returned != nil {
+					require.ErrorIs(t, err, end.returned)
+				}
+				rec := inspect(t, s.log, s.key(t, id))
+				require.Equal(t, dedupe.StateFree, rec.State, id)
+				require.Equal(t, failures, rec.Failures, id)
+			}
+			require.Zero(t, s.sold(t, id), id)
+		}
+	})
 }
 
 // A statement, which database/sql knows nothing of; in PostgreSQL the COMMIT after it succeeds.
