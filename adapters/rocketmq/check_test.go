@@ -133,7 +133,7 @@ func TestFilters_ChooseByTagAndByProperty(t *testing.T) {
 			require.NoError(t, r.stop())
 			require.Len(t, e.all(), 1)
 			require.Equal(t, "id-1", e.all()[0].id)
-			require.EqualValues(t, 2, w.committed(t, 1))
+			w.requireCommitted(t, 1, 2)
 		})
 	}
 }

@@ -29,5 +29,5 @@ func TestRun_DuplicatesHaveOneEffect_AndEverythingIsCommittedAtTheEnd(t *testing
 	require.NoError(t, r.stop())
 	require.Equal(t, len(recs), e.len())
 	require.Equal(t, rocketmq.Stopped, r.State().Phase)
-	require.EqualValues(t, 130, w.committed(t, 4))
+	w.requireCommitted(t, 4, 130)
 }

@@ -88,8 +88,9 @@ func (c *Consumer) begin(ctx context.Context) (*run, error) {
 	return c.running, nil
 }
 
-// Pause stops fetching, and what waits in this process does not begin; what runs goes on. It lasts until Resume, over a
-// later Run. The member keeps its queues; one that joins meanwhile consumes its share of them too. What waits longer than Config.ConsumeTimeout goes back to the broker, uncounted.
+// Pause: what waits in this process does not begin; what runs goes on. Messages are fetched up to Config.MaxWaiting; fetching stops when the
+// pause has lasted a minute, and goes on, then, up to half a minute after Resume. A pause lasts until Resume, over a later Run. The member keeps
+// its queues; one that joins meanwhile consumes its share of them too. What waits longer than Config.ConsumeTimeout goes back to the broker, uncounted.
 func (c *Consumer) Pause() { c.hold(true) }
 
 // Resume ends Pause. An outage goes on until its store answers.

@@ -121,7 +121,7 @@ func drains(t *testing.T, orderly bool) {
 	eventually(t, "all took effect", func() bool { return e.distinct() == len(recs) })
 	require.NoError(t, r.stop())
 	require.Equal(t, len(recs), e.len())
-	require.EqualValues(t, len(recs), w.committed(t, 4))
+	w.requireCommitted(t, 4, len(recs))
 	redelivered := 0
 	for _, x := range e.all() {
 		if x.m.Redeliveries > 0 {

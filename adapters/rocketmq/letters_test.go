@@ -56,7 +56,7 @@ func TestDeadLetter_SaysWhy_AndARedriveIsAcceptedOnce(t *testing.T) {
 	r := start(t, w.config(t), newPipe(t, g, h, policy))
 	eventually(t, "the letter is there", func() bool { return len(list(t, q)) == 1 })
 	require.NoError(t, r.stop())
-	require.EqualValues(t, 1, w.committed(t, 2))
+	w.requireCommitted(t, 2, 1)
 	d := list(t, q)[0]
 	require.Equal(t, "order/4711 ä", d.ID)
 	require.Equal(t, "shop", d.Scope)

@@ -31,7 +31,7 @@ func TestOrderly_Traps24To26_AFailedMessageKeepsItsPlace(t *testing.T) {
 		require.Equal(t, recs[i].id, x.id)
 	}
 	require.Equal(t, len(recs)+5, calls.len(), "calls beside those that failed")
-	require.EqualValues(t, len(recs), w.committed(t, 1))
+	w.requireCommitted(t, 1, len(recs))
 }
 
 func TestOrderly_Trap27_APanicIsAFailureLikeAnError(t *testing.T) { panics(t, true) }
@@ -52,7 +52,7 @@ func TestOrderly_Block_AKeyStandsStillAfterADeadLetter(t *testing.T) {
 	require.Equal(t, rocketmq.Running, r.State().Phase)
 	require.NoError(t, r.stop())
 	require.Equal(t, 1, e.len()) // of the other key, before the one that may not run
-	require.EqualValues(t, 2, w.committed(t, 1))
+	w.requireCommitted(t, 1, 2)
 }
 
 func TestOrderly_Halt_Stop_EndsRunAndAcknowledgesNothingOfTheMessage(t *testing.T) {

@@ -25,12 +25,21 @@ var errOutage = errors.New("store does not answer")
 type gate struct {
 	cause   error // of the outage; nil: none
 	user    bool
-	overdue bool // the outage lasts longer than messages may wait here
+	since   time.Time // closed
+	overdue bool      // the outage lasts longer than messages may wait here
 	wait    time.Duration
 	resumed time.Time
 }
 
 func (g *gate) closed() bool { return g.user || g.cause != nil }
+
+// close changes the gate by f, which may close it.
+func (g *gate) close(f func(*gate)) {
+	was := g.closed()
+	if f(g); g.closed() && !was {
+		g.since = time.Now()
+	}
+}
 
 // applyGate lets waiting messages begin, or not. With run.mu held.
 func (rt *route) applyGate() {
@@ -41,7 +50,7 @@ func (rt *route) applyGate() {
 	}
 }
 
-// outage closes the gate, stops fetching, and asks the store until it answers. One probe is under way at a time.
+// outage closes the gate and asks the store until it answers. One probe is under way at a time.
 func (r *run) outage(rt *route, cause error) {
 	r.mu.Lock()
 	if rt.gate.cause != nil || r.draining {
@@ -51,15 +60,14 @@ func (r *run) outage(rt *route, cause error) {
 	if cause == nil {
 		cause = errOutage
 	}
-	rt.gate.cause = cause
+	rt.gate.close(func(g *gate) { g.cause = cause })
 	rt.applyGate()
 	if time.Since(rt.gate.resumed) > calm {
 		rt.gate.wait = 0
 	}
 	r.wg.Go(func() { r.probe(rt) })
 	r.mu.Unlock()
-	r.log.ErrorContext(r.ctx, "store does not answer; fetching stops until it does", "scope", rt.pipe.Guard().Scope(), "err", cause)
-	r.applySuspend()
+	r.log.ErrorContext(r.ctx, "store does not answer; nothing begins until it does", "scope", rt.pipe.Guard().Scope(), "err", cause)
 }
 
 func (r *run) probe(rt *route) {
@@ -76,6 +84,7 @@ func (r *run) probe(rt *route) {
 			break
 		}
 		if time.Since(begin) > r.parkedAtMost {
+			r.applySuspend() // else the client would fetch what is given back
 			r.giveBack(rt)
 		}
 	}
@@ -83,7 +92,7 @@ func (r *run) probe(rt *route) {
 	rt.gate.cause, rt.gate.overdue, rt.gate.resumed = nil, false, time.Now()
 	rt.applyGate()
 	r.mu.Unlock()
-	r.log.InfoContext(r.ctx, "store answers again; fetching goes on", "scope", rt.pipe.Guard().Scope())
+	r.log.InfoContext(r.ctx, "store answers again; work goes on", "scope", rt.pipe.Guard().Scope())
 	r.applySuspend()
 }
 

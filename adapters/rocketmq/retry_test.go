@@ -56,7 +56,7 @@ func TestTrap35_AFailureComesBackAfterTheNextDelayLevel_ByTheGuardsCount(t *test
 		require.Equal(t, all[0].m.Headers, c.m.Headers)
 	}
 	require.Equal(t, consumer.Position{Topic: w.topic}, all[0].m.Position)
-	require.EqualValues(t, 1, w.committed(t, 1))
+	w.requireCommitted(t, 1, 1)
 }
 
 func TestTier_IsADelayLevel(t *testing.T) {
@@ -91,7 +91,7 @@ func panics(t *testing.T, orderly bool) {
 	eventually(t, "all took effect", func() bool { return e.len() == len(recs) })
 	require.NoError(t, r.stop())
 	require.Equal(t, len(recs), e.distinct())
-	require.EqualValues(t, len(recs), w.committed(t, 1))
+	w.requireCommitted(t, 1, len(recs))
 }
 
 // Busy: another owner works on it. It is waited for in place, then the broker gets the message back, and nothing is counted.
@@ -138,7 +138,7 @@ func TestBatchHandler_GetsSeveralMessagesOfAQueue(t *testing.T) {
 	eventually(t, "all took effect", func() bool { return e.distinct() == len(recs) })
 	require.NoError(t, r.stop())
 	require.Equal(t, len(recs), e.len())
-	require.EqualValues(t, len(recs), w.committed(t, 2))
+	w.requireCommitted(t, 2, len(recs))
 	most := 0
 	for close(largest); ; {
 		n, more := <-largest

@@ -130,6 +130,12 @@ func (w world) committed(t testing.TB, queues int) (sum int64) {
 	return sum
 }
 
+// requireCommitted waits: the client tells the broker its last offsets without waiting for an answer.
+func (w world) requireCommitted(t testing.TB, queues, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(want, " are committed"), func() bool { return w.committed(t, queues) == int64(want) })
+}
+
 // record is what a test sends.
 type record struct{ key, id, value string }
 

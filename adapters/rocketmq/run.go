@@ -18,7 +18,7 @@ const (
 	handlerGrace = 3 * time.Second
 	// settlePause is how long nothing must change before the client is shut down: it notes its last offsets after our callback has returned, and
 	// fetches that were under way when it was suspended come in.
-	settlePause = 20 * time.Millisecond
+	settlePause = 50 * time.Millisecond
 	// settleTimeout is for messages that the client sends back to the broker, after our callback has returned too.
 	settleTimeout = 3 * time.Second
 )
@@ -225,16 +225,18 @@ func (r *run) checkIdle() {
 	}
 }
 
-// applySuspend lets the client fetch, or not. Resuming makes the client talk to the name server, so no lock of callbacks is held.
+// applySuspend lets the client fetch, or not. A suspended client looks every 30 s whether it may go on, so it is suspended only for what
+// lasts: until then its limits bound what it fetches, and nothing of it begins. Resuming makes the client talk to the name server, so no lock of
+// callbacks is held.
 func (r *run) applySuspend() {
 	r.clientMu.Lock()
 	defer r.clientMu.Unlock()
 	r.mu.Lock()
 	client, held := r.client, false
 	for _, rt := range r.routes {
-		held = held || rt.gate.closed()
+		held = held || rt.gate.closed() && time.Since(rt.gate.since) > r.parkedAtMost
 	}
-	held = r.draining || held && len(r.assigned) > 0 // before it has queues, the client would get none for half a minute
+	held = r.draining || held && len(r.assigned) > 0 // while it is suspended, a client gets no queues
 	r.mu.Unlock()
 	if client == nil || held == r.suspended {
 		return
@@ -250,7 +252,7 @@ func (r *run) applySuspend() {
 func (r *run) hold(on bool) {
 	r.mu.Lock()
 	for _, rt := range r.routes {
-		rt.gate.user = on
+		rt.gate.close(func(g *gate) { g.user = on })
 		rt.applyGate()
 	}
 	r.mu.Unlock()
