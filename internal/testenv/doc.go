@@ -20,6 +20,7 @@
 // A service that cannot be had skips the test and says why. More environment variables:
 //
 //	IDEMQ_TEST_REQUIRE   services, comma-separated, whose absence fails the test instead ("docker" too)
+//	IDEMQ_TEST_WITHOUT   services, comma-separated, that are not looked for
 //	IDEMQ_TEST_VIA       "docker" or "local": how to start shared services, instead of docker where it answers, else local
 //	IDEMQ_TEST_SKIPS     a file that collects the reasons of skips, for a summary at the end
 //	IDEMQ_IMAGE_REDIS, IDEMQ_IMAGE_POSTGRES, IDEMQ_IMAGE_MARIADB, IDEMQ_IMAGE_KAFKA   container images

@@ -55,6 +55,9 @@ func (s *service) find() (string, error) {
 }
 
 func (s *service) look() (string, error) {
+	if leftOut(s.name) {
+		return "", missingf("left out by IDEMQ_TEST_WITHOUT")
+	}
 	if url := os.Getenv(s.env); url != "" {
 		return url, nil
 	}

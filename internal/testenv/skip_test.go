@@ -59,6 +59,15 @@ func TestOwnServers_TakeThePlaceOfMissingProgramsByASkip(t *testing.T) {
 	require.Equal(t, "redis: redis-server is not installed", try(t, func(tb testing.TB) { testenv.OwnRedis(tb) }).skipped)
 }
 
+func TestOwnServers_LeftOutByTheRun_AreSkipped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short skips them all")
+	}
+	t.Setenv("IDEMQ_TEST_WITHOUT", "kafka,redis")
+	unrequired(t)
+	require.Equal(t, "redis: left out by IDEMQ_TEST_WITHOUT", try(t, func(tb testing.TB) { testenv.OwnRedis(tb) }).skipped)
+}
+
 func TestName_IsUniqueAndFitForTopics(t *testing.T) {
 	t.Run("with / strange & überlong characters, more than there is room for", func(t *testing.T) {
 		one, two := testenv.Name(t), testenv.Name(t)

@@ -108,12 +108,20 @@ func own(t testing.TB, service string, p program, err error) *Server {
 	return s
 }
 
-// notShort keeps tests with servers of their own out of a run with -short, which is for what is quick.
+// notShort keeps tests with servers of their own out of a run with -short, which is for what is quick, and those of services that the
+// run is told to do without.
 func notShort(t testing.TB, service string) {
 	t.Helper()
 	if testing.Short() {
 		Skip(t, service, "not started with -short")
 	}
+	if leftOut(service) {
+		Skip(t, service, "left out by IDEMQ_TEST_WITHOUT")
+	}
+}
+
+func leftOut(service string) bool {
+	return slices.Contains(strings.Split(os.Getenv("IDEMQ_TEST_WITHOUT"), ","), service)
 }
 
 // background is a context for the short conversations with a service that testenv itself has.
