@@ -71,9 +71,7 @@ func TestReadme_LinksLeadToFiles(t *testing.T) {
 	}
 }
 
-func TestGuarantees_NameTestsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../../docs/GUARANTEES.md")
-	require.NoError(t, err)
+func TestDocs_NameTestsThatExist(t *testing.T) {
 	exist := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -85,7 +83,11 @@ func TestGuarantees_NameTestsThatExist(t *testing.T) {
 		}
 		return err
 	}))
-	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1) {
-		require.True(t, exist[m[1]], "docs/GUARANTEES.md names %s", m[1])
+	for _, doc := range []string{"GUARANTEES.md", "PROTOCOL.md", "adr/0006-an-unknown-commit-frees-the-claim-in-redis.md"} {
+		text, err := os.ReadFile("../../docs/" + doc)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1) {
+			require.True(t, exist[m[1]], "docs/%s names %s", doc, m[1])
+		}
 	}
 }
