@@ -77,7 +77,7 @@ func (j job) work(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	cfg.Store = crash.Store(redisstore.New(client, redisstore.Config{Timeout: lease / 4}), "redis", pass)
+	cfg.Store = crash.Memory(redisstore.New(client, redisstore.Config{Timeout: lease / 4}), "redis", pass)
 	guard, err := dedupe.New(cfg)
 	if err != nil {
 		return err

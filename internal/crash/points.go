@@ -38,66 +38,57 @@ func around[Q, R any](p Points, who, op string, reqs []Q, call func([]Q) R) R {
 	return r
 }
 
-// Store passes the points "<who>.claim", "renew", "complete", "release", "bury" and "learn" of s.
-func Store(s dedupe.Store, who string, p Points) dedupe.Store { return &store{s, who, p} }
+// Memory passes the points "<who>.claim", "renew", "complete", "release", "bury" and "learn" of m.
+func Memory(m dedupe.Memory, who string, p Points) dedupe.Memory {
+	return struct {
+		*writes
+		restOfMemory
+	}{&writes{m, who, p}, restOfMemory{m}}
+}
 
-// Log is Store for a log.
-func Log(l dedupe.Log, who string, p Points) dedupe.Log { return &log{l, &store{l, who, p}} }
+// Log is Memory for a log.
+func Log(l dedupe.Log, who string, p Points) dedupe.Log {
+	return struct {
+		*writes
+		restOfLog
+	}{&writes{l, who, p}, restOfLog{l}}
+}
 
-type store struct {
-	dedupe.Store
+// What writes does not wrap is promoted from one level deeper.
+type (
+	restOfMemory struct{ dedupe.Memory }
+	restOfLog    struct{ dedupe.Log }
+)
+
+// writes are the operations that change a claim.
+type writes struct {
+	to  dedupe.Store
 	who string
 	p   Points
 }
 
-func (s *store) Claim(ctx context.Context, reqs []dedupe.ClaimRequest) []dedupe.Reply {
-	return around(s.p, s.who, "claim", reqs, func(r []dedupe.ClaimRequest) []dedupe.Reply { return s.Store.Claim(ctx, r) })
+func (w *writes) Claim(ctx context.Context, reqs []dedupe.ClaimRequest) []dedupe.Reply {
+	return around(w.p, w.who, "claim", reqs, func(r []dedupe.ClaimRequest) []dedupe.Reply { return w.to.Claim(ctx, r) })
 }
 
-func (s *store) Renew(ctx context.Context, reqs []dedupe.RenewRequest) []dedupe.Reply {
-	return around(s.p, s.who, "renew", reqs, func(r []dedupe.RenewRequest) []dedupe.Reply { return s.Store.Renew(ctx, r) })
+func (w *writes) Renew(ctx context.Context, reqs []dedupe.RenewRequest) []dedupe.Reply {
+	return around(w.p, w.who, "renew", reqs, func(r []dedupe.RenewRequest) []dedupe.Reply { return w.to.Renew(ctx, r) })
 }
 
-func (s *store) Complete(ctx context.Context, reqs []dedupe.CompleteRequest) []dedupe.Reply {
-	return around(s.p, s.who, "complete", reqs, func(r []dedupe.CompleteRequest) []dedupe.Reply { return s.Store.Complete(ctx, r) })
+func (w *writes) Complete(ctx context.Context, reqs []dedupe.CompleteRequest) []dedupe.Reply {
+	return around(w.p, w.who, "complete", reqs, func(r []dedupe.CompleteRequest) []dedupe.Reply { return w.to.Complete(ctx, r) })
 }
 
-func (s *store) Release(ctx context.Context, reqs []dedupe.ReleaseRequest) []dedupe.Reply {
-	return around(s.p, s.who, "release", reqs, func(r []dedupe.ReleaseRequest) []dedupe.Reply { return s.Store.Release(ctx, r) })
+func (w *writes) Release(ctx context.Context, reqs []dedupe.ReleaseRequest) []dedupe.Reply {
+	return around(w.p, w.who, "release", reqs, func(r []dedupe.ReleaseRequest) []dedupe.Reply { return w.to.Release(ctx, r) })
 }
 
-func (s *store) Bury(ctx context.Context, reqs []dedupe.BuryRequest) []dedupe.Reply {
-	return around(s.p, s.who, "bury", reqs, func(r []dedupe.BuryRequest) []dedupe.Reply { return s.Store.Bury(ctx, r) })
+func (w *writes) Bury(ctx context.Context, reqs []dedupe.BuryRequest) []dedupe.Reply {
+	return around(w.p, w.who, "bury", reqs, func(r []dedupe.BuryRequest) []dedupe.Reply { return w.to.Bury(ctx, r) })
 }
 
-func (s *store) Learn(ctx context.Context, recs []dedupe.Record, retention time.Duration) []error {
-	return around(s.p, s.who, "learn", recs, func(r []dedupe.Record) []error { return s.Store.Learn(ctx, r, retention) })
-}
-
-// log takes what a Store has from store, and the rest from Log.
-type log struct {
-	dedupe.Log
-	store *store
-}
-
-func (l *log) Claim(ctx context.Context, reqs []dedupe.ClaimRequest) []dedupe.Reply {
-	return l.store.Claim(ctx, reqs)
-}
-
-func (l *log) Renew(ctx context.Context, reqs []dedupe.RenewRequest) []dedupe.Reply {
-	return l.store.Renew(ctx, reqs)
-}
-
-func (l *log) Complete(ctx context.Context, reqs []dedupe.CompleteRequest) []dedupe.Reply {
-	return l.store.Complete(ctx, reqs)
-}
-
-func (l *log) Release(ctx context.Context, reqs []dedupe.ReleaseRequest) []dedupe.Reply {
-	return l.store.Release(ctx, reqs)
-}
-
-func (l *log) Bury(ctx context.Context, reqs []dedupe.BuryRequest) []dedupe.Reply {
-	return l.store.Bury(ctx, reqs)
+func (w *writes) Learn(ctx context.Context, recs []dedupe.Record, retention time.Duration) []error {
+	return around(w.p, w.who, "learn", recs, func(r []dedupe.Record) []error { return w.to.Learn(ctx, r, retention) })
 }
 
 // DeadLetters passes the points "letter.publish.before" and ".after" of d.
